@@ -64,7 +64,7 @@ from multiraft.storage.index import Copy
 from multiraft.storage.indexed_segments import IndexedSegment
 from multiraft.storage.journal.journal import Segment
 from multiraft.storage.log_table import LogTable
-from multiraft.storage.record_store import CopiedRange, term_in
+from multiraft.storage.record_store import NO_RECORDS, CopiedRange, RecordTotals, term_in
 from multiraft.storage.removable_segments import GroupContents, SegmentContents
 from multiraft.storage.stored_log import StoredLog
 
@@ -143,14 +143,27 @@ class _Dropped(NamedTuple):
     indexes: Sequence[int]
 
 
+class _Shrunk(NamedTuple):
+    """Records in index files that a compaction drops, and bytes by which others are smaller."""
+
+    group: int  # 0 = nothing is compacted
+    incarnation: int
+    totals: RecordTotals
+
+
+_NOTHING_SHRUNK = _Shrunk(0, 0, NO_RECORDS)
+
+
 class _Waiting:
     """A cold segment whose sources still count."""
 
-    __slots__ = ("segment", "contents", "sources", "source_bytes", "whole", "dropped")
+    __slots__ = ("segment", "contents", "sources", "source_bytes", "whole", "dropped", "shrunk")
 
     def __init__(self, segment: ColdSegment, contents: ColdContents, sources: frozenset[int],
-                 source_bytes: int, whole: Sequence[_WholeSource], dropped: Sequence[_Dropped]):
+                 source_bytes: int, whole: Sequence[_WholeSource], dropped: Sequence[_Dropped],
+                 shrunk: _Shrunk):
         self.dropped = dropped
+        self.shrunk = shrunk
         self.segment = segment
         self.contents = contents
         self.sources = sources  # starts, or places
@@ -244,6 +257,7 @@ class Cleaner:
         self._copying: CopyJob | None = None
         self._copying_whole: list[_WholeSource] = []
         self._copying_dropped: list[_Dropped] = []
+        self._copying_shrunk = _NOTHING_SHRUNK
         self._surveys: dict[int, _Survey] = {}  # by start
         self._unsurveyed: dict[int, None] = {}  # starts, as far as the last pass found
         self._removal: ColdRemovalJob | None = None
@@ -321,6 +335,7 @@ class Cleaner:
         for dropped in waiting.dropped:
             self._drop(dropped, waiting.segment)
             yield
+        self._shrink(waiting.shrunk)
         for run in waiting.contents.runs.values():
             yield from self._move(waiting.segment, run)
             yield from self._use_run(waiting, cold, run, whole.pop(run.group, ()))
@@ -331,6 +346,13 @@ class Cleaner:
         for each in changing:
             each.rows -= 1
             each.is_changing = False
+
+    def _shrink(self, shrunk: _Shrunk) -> None:
+        log = self._log_of(shrunk.group, shrunk.incarnation)
+        if log is not None:
+            known, gone = log.records.in_files, shrunk.totals
+            log.records.in_files = RecordTotals(max(0, known.count - gone.count),
+                                                max(0, known.bytes - gone.bytes))
 
     def _drop(self, dropped: _Dropped, segment: ColdSegment | None) -> None:
         """Forget the places in memory of batches that compaction dropped, except those that repair
@@ -707,6 +729,7 @@ class Cleaner:
         found: list[CopySource] = []
         whole: list[_WholeSource] = []
         dropped: list[_Dropped] = []
+        shrunk = _NOTHING_SHRUNK
         by_start = {each.start: each for each in surveys if each.is_readable}
         room = self._limits.records_max, self._limits.bytes_max
         for facts in sources.segments:
@@ -724,6 +747,10 @@ class Cleaner:
             if survey is not None:
                 room = self._add_surveyed(survey, runs, partial, not found, *room)
             copied = self._whole_sources(*source, partial, survey)
+            if compaction is not None and survey is not None and compaction.group in survey.bounds:
+                shrunk = _Shrunk(compaction.group, survey.bounds[compaction.group].incarnation,
+                                 RecordTotals(shrunk.totals.count + survey.dropped.count,
+                                              shrunk.totals.bytes + survey.dropped.bytes))
             if compaction is not None and compaction.group not in partial and (
                     copied or not self._is_in_file(source[0], compaction.group)):
                 self.compacted_sources.add(facts.start)
@@ -740,8 +767,10 @@ class Cleaner:
             # They are examined again by the next pass.
             gone = {each.start for each in sources.segments}
             self._facts = [each for each in self._facts if each.start not in gone]
+            self._shrink(shrunk)
             return None
         self._copying_whole, self._copying_dropped = whole, dropped
+        self._copying_shrunk = shrunk
         self._copying = CopyJob(self._table.filesystem, journal.cold.directory,
                                 journal.cold_header(journal.cold.take_number()), found,
                                 _ranges_by_group(whole), compaction)
@@ -863,6 +892,11 @@ class Cleaner:
         self._copying = None
         whole, self._copying_whole = self._copying_whole, []
         dropped, self._copying_dropped = self._copying_dropped, []
+        shrunk, self._copying_shrunk = self._copying_shrunk, _NOTHING_SHRUNK
+        if shrunk.group:  # rewritten batches are smaller
+            count, size = shrunk.totals
+            shrunk = shrunk._replace(totals=RecordTotals(
+                count, size + max(0, job.bytes_to_copy - job.bytes_copied)))
         self.copied_bytes += job.bytes_to_copy
         if job.written is not None and job.contents is not None:
             number = job.written.number
@@ -873,7 +907,8 @@ class Cleaner:
                 for damaged in job.damaged)]
             starts = frozenset(source.file.start for source in job.sources)
             self._waiting[number] = _Waiting(segment, job.contents, starts, sum(
-                each.bytes for each in self._facts if each.start in starts), whole, dropped)
+                each.bytes for each in self._facts if each.start in starts), whole, dropped,
+                shrunk)
         return [CorruptRange(each.group, each.index, each.why, each.position, each.size)
                 for each in job.damaged
                 if self._stands_at(each.group, each.index, each.position)]
@@ -890,6 +925,7 @@ class Cleaner:
         """Allow another job, because this one was abandoned."""
         assert job is self._copying
         self._copying, self._copying_whole, self._copying_dropped = None, [], []
+        self._copying_shrunk = _NOTHING_SHRUNK
 
     # ---- removal -------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from multiraft.storage.errors import CorruptFile, SegmentRemoved
 from multiraft.storage.file_runs import FileRun
 from multiraft.storage.index import PartitionIndex
 from multiraft.storage.indexed_segments import BlockReader, IndexedSegment
-from multiraft.storage.record_store import TermRuns
+from multiraft.storage.record_store import NO_RECORDS, RecordTotals, TermRuns
 
 
 class LiveBounds(NamedTuple):
@@ -51,6 +51,8 @@ class SurveyJob:
         self.runs: list[WantedRun] = []
         #: Partitions of a group that have no live record there without a place in memory.
         self.held: dict[int, list[int]] = {}
+        #: Records that would be live without the compaction, and whose places are in the file.
+        self.dropped = NO_RECORDS
         self._reader = reader
         self._runs: Mapping[int, FileRun] = {}
 
@@ -105,7 +107,7 @@ class SurveyJob:
                                    if log_start is not None else ())
             dropping = bounds.compaction
             if dropping is not None and dropping.partition == partition:
-                live = [index for index in live if not dropping.is_dropped(index)]
+                live = self._without_dropped([*live], run, bounds, dropping)
             wanted = [(index, *place) for index in live if index not in bounds.in_memory
                       and (place := run.place(index)) is not None]
             found += wanted
@@ -117,6 +119,18 @@ class SurveyJob:
                 group, run.incarnation, array("Q", [each[0] for each in found]),
                 array("Q", [each[1] for each in found]),
                 array("I", [each[2] for each in found]), bounds.terms))
+
+
+    def _without_dropped(self, live: Sequence[int], run: FileRun, bounds: LiveBounds,
+                         compaction: Compaction) -> list[int]:
+        """Return the live indexes of batches that a compaction keeps, and count the others."""
+        gone = [index for index in live if compaction.is_dropped(index)]
+        sizes = [place[1] for index in gone if index not in bounds.in_memory
+                 and (place := run.place(index)) is not None]
+        self.dropped = RecordTotals(self.dropped.count + len(sizes),
+                                    self.dropped.bytes + sum(sizes))
+        left = {*gone}
+        return [index for index in live if index not in left]
 
 
 def _live_indexes(batches: PartitionIndex, log_start: int,
