@@ -20,6 +20,10 @@ The last stable offset is looked for only in topics that an open transaction nam
 on that it named (``TopicEnds``). The search reads headers, within the same bound: after that the
 answer is the offset that it has reached, below which everything is stable.
 
+Searches in earlier epochs ask other nodes, one after the other (``EarlierReads``). Those of one
+request take at most ``EARLIER_S_MAX`` together, as in a fetch: after that the partitions that are
+left have an error after which clients ask again.
+
 The largest time is in the index as well, and the first batch that reaches it has the record. Only
 if that record was deleted, and all later ones are older, the search reads on from the log start,
 within the same bound: after that the largest time of what was read is answered.
@@ -53,10 +57,11 @@ from node.clients.read_view import Refused
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.earlier_epochs.earlier_reads import EarlierReads
+from node.earlier_epochs.read_time import ReadTime
 from node.kafka.answers import KafkaAnswer
 from node.kafka.authorized import topic_fault
 from node.kafka.error_codes import Fault, absent, of_offsets
-from node.kafka.fetch import READ_COMMITTED, epoch_fault
+from node.kafka.fetch import EARLIER_S_MAX, READ_COMMITTED, epoch_fault
 from node.kafka.record_search import Found, LargestTimeSearch, RecordSearch
 from node.kafka.staged_records import StagedRecords
 from node.kafka.topic_view import NO_PARTITION, UNKNOWN, TopicView, incarnation_of
@@ -92,6 +97,7 @@ class _Query(NamedTuple):
     time: int
     result: Any
     version: int  # of the request
+    earlier_time: ReadTime  # of the request
     staged_from: int = UNKNOWN  # first offset that an open transaction may have; -1 = none has
 
 
@@ -130,6 +136,7 @@ class OffsetRequests:
         version = request.header.request_api_version
         responses: list[Any] = []
         queries: list[_Query] = []
+        earlier_time = ReadTime(EARLIER_S_MAX)
         staged = (self._staged_records.begins() if message.isolation_level == READ_COMMITTED
                   else {})
         for topic in message.topics:
@@ -149,7 +156,7 @@ class OffsetRequests:
                         result.error_code = fault.error
                     elif asked.timestamp != LATEST_TIERED:  # no log is kept elsewhere
                         queries.append(_Query(incarnation, asked.timestamp, result, version,
-                                              staged.get(incarnation, UNKNOWN)))
+                                              earlier_time, staged.get(incarnation, UNKNOWN)))
         await self._look_up(session, queries)
         if version >= EPOCHS_SINCE:
             for part in parts(len(queries)):
@@ -198,8 +205,8 @@ class OffsetRequests:
                 (query, OffsetQuery(query.incarnation, LARGEST_TIME)) for query in queries]):
             if self._earlier_reads.place(query.incarnation) is not None:
                 try:
-                    time_ms = max(time_ms, await self._earlier_reads.largest_time(
-                        session, query.incarnation))
+                    time_ms = max(time_ms, await query.earlier_time.call(
+                        self._earlier_reads.largest_time, session, query.incarnation))
                 except Refused as refused:
                     query.result.error_code = of_offsets(refused.code, query.version)
                     continue
@@ -220,8 +227,8 @@ class OffsetRequests:
             if place is not None:
                 epoch = place.epoch
                 try:
-                    offset = await self._earlier_reads.first_at(session, query.incarnation,
-                                                                time_ms)
+                    offset = await query.earlier_time.call(
+                        self._earlier_reads.first_at, session, query.incarnation, time_ms)
                 except Refused as refused:
                     query.result.error_code = of_offsets(refused.code, query.version)
                     continue
@@ -327,7 +334,11 @@ class OffsetRequests:
         the error."""
         part = FetchPart(query.incarnation, offset, SEARCH_BYTES)
         if self._earlier_reads.holds(query.incarnation, offset):
-            read, payload = await self._earlier_reads.read(session, part)
+            try:
+                read, payload = await query.earlier_time.call(self._earlier_reads.read, session,
+                                                              part)
+            except Refused as refused:
+                return of_offsets(refused.code, query.version)
         else:
             reply, payload = await self._calls.ask(self._fetch_handler, session, Fetch(
                 (part,), 0, SEARCH_BYTES, 0, LEADER))
