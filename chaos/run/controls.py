@@ -21,6 +21,7 @@ from chaos.backends.backend import PARTITION, POWER_LOSS, all_links
 from chaos.run.runner import RunState, blocking
 from chaos.workloads import reads
 from chaos.workloads.idempotent import BATCH_BYTES_MAX
+from chaos.workloads.kafka_client import PRODUCER_ENDED
 from chaos.workloads.recorder import ClientProcess
 from chaos.workloads.records import RecordSource
 from chaos.workloads.session import NotSent, Sessions
@@ -183,12 +184,13 @@ async def _append_at(
 
 
 #: Anomalies that follow when acknowledged records are lost: the records are missing, other records
-#: get their offsets, and readers see another record than before.
+#: get their offsets, readers see another record than before, and idempotent producers are told that
+#: a sequence is missing.
 GONE = frozenset({
     "inconsistent-offsets", "reassigned-offset", "lost-write", "unseen", "acks-contract",
     "read-then-lost", "stale-read", "end-goes-back", "real-time-order", "nonmonotonic-send",
     "nonmonotonic-poll", "poll-skip", "gap", "int-poll-skip", "int-send-skip", "duplicate",
-    "idempotence"})
+    "idempotence", PRODUCER_ENDED})
 
 CONTROLS: dict[str, Control] = {
     "relaxed-power-loss": Control(

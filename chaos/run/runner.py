@@ -56,8 +56,6 @@ from chaos.workloads.recorder import Recorder
 from chaos.workloads.workload_context import Topics, WorkloadContext
 from multiraft.client import RecordsNotSent
 
-#: Fatal errors of producers that are noted.
-FATAL_ERRORS_MAX = 5
 #: Lines of the history that a crash of the harness may lose.
 BUFFER_BYTES = 1 << 16
 
@@ -164,7 +162,8 @@ async def _phases(
         context = WorkloadContext(folder.facts["run"], recorder, Topics(),
                           _table(backend, backend.address), parameters.seed, parameters.pace,
                           kafka_nodes=_table(backend, backend.kafka_address)
-                          if need_kafka(chosen(parameters.workloads)) else dict)
+                          if need_kafka(chosen(parameters.workloads)) else dict,
+                          anomalies=found.anomalies)
         leadership = Leadership(recorder, leadership_file, context.leaders)
         host_stats = HostStats(recorder.now_us)
         crashes = Crashes(folder.crashes, found.anomalies, recorder.now_us)
@@ -176,7 +175,7 @@ async def _phases(
             await _with_load(run_state, schedule)
             await _without_load(run_state)
             nursery.cancel_scope.cancel()
-        found.notes += [*host_stats.notes(), *_fatal_errors(context)]
+        found.notes += host_stats.notes()
         say("stopping the nodes, collecting their data")
         await _check_exits(backend, found)
         await _stop(backend)
@@ -284,12 +283,6 @@ def chosen(names: tuple[str, ...]) -> list[str]:
     """Return the workloads of these names, all if ``ALL`` is among them, in the order of
     ``WORKLOADS``."""
     return [name for name in WORKLOADS if ALL in names or name in names]
-
-
-def _fatal_errors(context: WorkloadContext) -> list[str]:
-    """Return a note about producers of Kafka that ended with a fatal error, if there are any."""
-    return [f"kafka-producers: {count} ended with a fatal error, others took their place: {text}"
-            for text, count in context.fatal_errors.most_common(FATAL_ERRORS_MAX)]
 
 
 def _table(backend: Backend, address: Callable[[int], str]) -> Callable[[], dict[int, str]]:

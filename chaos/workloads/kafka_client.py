@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import trio
 
 from chaos import values
+from chaos.checkers.verdict import Anomaly
 from chaos.history import KAFKA, PORT
 from chaos.workloads.recorder import TEXT_MAX, Operation
 from chaos.workloads.workload_context import PartitionRef, WorkloadContext
@@ -32,6 +33,8 @@ from multiraft.wire.errors import Code, OffsetOutOfRange, RequestError
 
 #: The extra of the distribution that has the package, and the package.
 EXTRA, PACKAGE = "chaos", "confluent_kafka"
+#: Name of the anomaly of a producer that ended with a fatal error.
+PRODUCER_ENDED = "kafka-producer-ended"
 #: Data of the invocation of each operation at Kafka's port.
 AT_KAFKAS_PORT = {PORT: KAFKA}
 #: Ack level -> Kafka's.
@@ -211,11 +214,15 @@ class KafkaProducer:
                 raise
 
     def _note_fatal(self, error: Any) -> bool:
-        """Return True if an error ends the use of the client, and count the first such one."""
+        """Return True if an error ends the use of the client, and note the first such one: a
+        correct cluster gives no producer a reason for it."""
         is_fatal = error.fatal() or error.code() == library().KafkaError._FATAL
         if is_fatal and not self.is_fatal:
             self.is_fatal = True
-            self._context.fatal_errors[f"{error.name()}: {error.str()}"[:TEXT_MAX]] += 1
+            self._context.anomalies.append(Anomaly(
+                "A0", PRODUCER_ENDED, "a producer of librdkafka ended with a fatal error: "
+                f"{error.name()}: {error.str()}"[:TEXT_MAX], "", (),
+                self._context.recorder.now_us()))
         return is_fatal
 
     async def _take_outcomes(self) -> None:

@@ -8,11 +8,11 @@ request, because nodes come and go.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from chaos.checkers.verdict import Anomaly
 from chaos.history import key_of
 from chaos.workloads.recorder import Recorder
 from multiraft.client import Client
@@ -94,8 +94,8 @@ class WorkloadContext:
     staged: set[str] = field(default_factory=set)  # topics of which consumers leave records out
     #: id -> address for Kafka's clients; empty in a run without them
     kafka_nodes: Callable[[], dict[int, str]] = dict
-    #: Errors after which an idempotent producer of Kafka cannot be used, by their text.
-    fatal_errors: Counter[str] = field(default_factory=Counter)
+    #: Of the run: what workloads find that is no outcome of an operation.
+    anomalies: list[Anomaly] = field(default_factory=list)
     seeds_given: int = 0
 
     def rng(self) -> random.Random:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import trio
+
 from multiraft import core
 from multiraft.errors import CorruptBatch
 from multiraft.wire.description import TEXT_MAX
@@ -55,6 +57,9 @@ if TYPE_CHECKING:
 #: Reads of other nodes in progress at a time: each holds the records of its answer. Bulk
 #: connections carry one at a time, so more would only wait.
 READS_MAX = 64
+#: A node that did not answer is asked after the others for so long, in seconds: the time of a
+#: request may be over before it fails, and the next one then begins with a node that answers.
+ASKED_LAST_S = 30.0
 
 T = TypeVar("T")
 
@@ -82,6 +87,7 @@ class EarlierReads:
         self._offsets = offsets
         self._bulk = bulk
         self._in_progress = 0  # reads of other nodes
+        self._asked_last: dict[int, float] = {}  # node that did not answer -> until when, trio time
         self.records_read = 0  # answers of other nodes with records
         self.bytes_read = 0  # of those
         self.unanswered = 0  # reads that no node answered
@@ -219,14 +225,28 @@ class EarlierReads:
                  f"{'; '.join(tried) or 'none is up'}"[:TEXT_MAX]), retriable=True)
 
     def _members(self, group: int) -> list[int]:
-        """Return the members of a group that are up: this node first, then the leader."""
+        """Return the members of a group that are up: this node first, then the leader; last those
+        that did not answer lately."""
         leader, _term = self._raft.status.leader_hint(group)
-        rank = {leader: 1, self._raft.node: 0}
+        rank, now_s = {leader: 1, self._raft.node: 0}, trio.current_time()
         return sorted(filter(self._raft.status.is_up, self._directory.replicas(group)),
-                      key=lambda node: rank.get(node, 2))
+                      key=lambda node: (self._asked_last.get(node, now_s) > now_s,
+                                        rank.get(node, 2)))
 
     async def _ask(self, session: object, node: int, handler: ReadHandler,
                    request: Fetch | ListOffsets) -> tuple[Any, Sequence[Buffer]]:
+        """Return the answer of ``_request``, and note whether there is one: a caller whose time is
+        over cancels this."""
+        try:
+            answer = await self._request(session, node, handler, request)
+        except (trio.Cancelled, NoAnswer):
+            self._asked_last[node] = trio.current_time() + ASKED_LAST_S
+            raise
+        self._asked_last.pop(node, None)
+        return answer
+
+    async def _request(self, session: object, node: int, handler: ReadHandler,
+                       request: Fetch | ListOffsets) -> tuple[Any, Sequence[Buffer]]:
         """Return the reply of a node, and its payload. Raises ``NoAnswer``, ``Malformed``, or one
         of ``REFUSED``."""
         if node == self._raft.node:

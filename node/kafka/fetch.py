@@ -67,7 +67,7 @@ THROTTLE_MS = 100
 OPEN_WAIT_MS_MAX = 1_000
 
 #: Limits of the reads of earlier epochs for one request: bytes, which are in memory at a time, and
-#: seconds, because clients wait 30 s for a response.
+#: seconds, because clients wait 30 s for a response. ListOffsets requests have the same seconds.
 EARLIER_BYTES_MAX = 8 << 20
 EARLIER_S_MAX = 5.0
 

@@ -8,7 +8,8 @@ a time, -3 is the first record with the largest time, -4 the begin (no log is ke
 whole one is local), and -5 the end of what is kept elsewhere: there is none. Each exists from a
 version on, as in Kafka. The leader epoch of an answer is that of the record, of the end the present
 one. At isolation level 1 the end is the last stable offset, at which a fetch stops as well: the
-first batch of a transaction that is not decided.
+first batch of a transaction that is not decided. A record that is found for a time is answered only
+if it is below that offset, as by Kafka; else none is, also for the largest time.
 
 Theory. The index of a partition holds the highest time of the batches up to each: the first batch
 that reaches a time is the first with a record of that time or later, unless the log start lies
@@ -17,8 +18,14 @@ behind it. Then later batches may be older, and the search continues. It is boun
 the record.
 
 The last stable offset is looked for only in topics that an open transaction names, from the offset
-on that it named (``TopicEnds``). The search reads headers, within the same bound: after that the
-answer is the offset that it has reached, below which everything is stable.
+on that it named (``TopicEnds``), as far as the offset that was found. The search reads headers,
+within the same bound: after that the answer is the offset that it has reached, below which
+everything is stable. Transactions are looked up after the offsets were found: what they have staged
+below those was staged after they were opened, so none is missed.
+
+Searches in earlier epochs ask other nodes, one after the other (``EarlierReads``). Those of one
+request take at most ``EARLIER_S_MAX`` together, as in a fetch: after that the partitions that are
+left have an error after which clients ask again.
 
 The largest time is in the index as well, and the first batch that reaches it has the record. Only
 if that record was deleted, and all later ones are older, the search reads on from the log start,
@@ -53,10 +60,11 @@ from node.clients.read_view import Refused
 from node.clients.request_tasks import RequestTasks
 from node.clients.session import Session
 from node.earlier_epochs.earlier_reads import EarlierReads
+from node.earlier_epochs.read_time import ReadTime
 from node.kafka.answers import KafkaAnswer
 from node.kafka.authorized import topic_fault
 from node.kafka.error_codes import Fault, absent, of_offsets
-from node.kafka.fetch import READ_COMMITTED, epoch_fault
+from node.kafka.fetch import EARLIER_S_MAX, READ_COMMITTED, epoch_fault
 from node.kafka.record_search import Found, LargestTimeSearch, RecordSearch
 from node.kafka.staged_records import StagedRecords
 from node.kafka.topic_view import NO_PARTITION, UNKNOWN, TopicView, incarnation_of
@@ -92,7 +100,7 @@ class _Query(NamedTuple):
     time: int
     result: Any
     version: int  # of the request
-    staged_from: int = UNKNOWN  # first offset that an open transaction may have; -1 = none has
+    earlier_time: ReadTime  # of the request
 
 
 class OffsetRequests:
@@ -130,8 +138,7 @@ class OffsetRequests:
         version = request.header.request_api_version
         responses: list[Any] = []
         queries: list[_Query] = []
-        staged = (self._staged_records.begins() if message.isolation_level == READ_COMMITTED
-                  else {})
+        earlier_time = ReadTime(EARLIER_S_MAX)
         for topic in message.topics:
             response = ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name)
             responses.append(response)
@@ -149,8 +156,10 @@ class OffsetRequests:
                         result.error_code = fault.error
                     elif asked.timestamp != LATEST_TIERED:  # no log is kept elsewhere
                         queries.append(_Query(incarnation, asked.timestamp, result, version,
-                                              staged.get(incarnation, UNKNOWN)))
+                                              earlier_time))
         await self._look_up(session, queries)
+        if message.isolation_level == READ_COMMITTED:
+            await self._leave_out_undecided(session, queries)
         if version >= EPOCHS_SINCE:
             for part in parts(len(queries)):
                 await self._turns.take(len(part))
@@ -183,8 +192,6 @@ class OffsetRequests:
                 (query, OffsetQuery(query.incarnation, _POSITIONS[query.time]))
                 for query in queries if query.time in _POSITIONS]):
             query.result.offset = offset
-            if query.time == LATEST_TIME and query.staged_from != UNKNOWN:
-                self._enter_stable(query, await self._last_stable(session, query, offset))
         for query, time_ms, offset in await self._first_batches(session, timed):
             search = self._largest if query.time == MAX_TIME else self._first_record
             self._enter(query, await search(session, query, offset, time_ms))
@@ -198,8 +205,8 @@ class OffsetRequests:
                 (query, OffsetQuery(query.incarnation, LARGEST_TIME)) for query in queries]):
             if self._earlier_reads.place(query.incarnation) is not None:
                 try:
-                    time_ms = max(time_ms, await self._earlier_reads.largest_time(
-                        session, query.incarnation))
+                    time_ms = max(time_ms, await query.earlier_time.call(
+                        self._earlier_reads.largest_time, session, query.incarnation))
                 except Refused as refused:
                     query.result.error_code = of_offsets(refused.code, query.version)
                     continue
@@ -220,8 +227,8 @@ class OffsetRequests:
             if place is not None:
                 epoch = place.epoch
                 try:
-                    offset = await self._earlier_reads.first_at(session, query.incarnation,
-                                                                time_ms)
+                    offset = await query.earlier_time.call(
+                        self._earlier_reads.first_at, session, query.incarnation, time_ms)
                 except Refused as refused:
                     query.result.error_code = of_offsets(refused.code, query.version)
                     continue
@@ -250,18 +257,31 @@ class OffsetRequests:
                 query.result.error_code = of_offsets(row.code, query.version)
         return found
 
-    def _enter_stable(self, query: _Query, found: int | ErrorCode) -> None:
-        """Enter the result of a search for the last stable offset."""
-        if isinstance(found, ErrorCode):
-            query.result.error_code, query.result.offset = found, UNKNOWN
-        else:
-            query.result.offset = found
+    async def _leave_out_undecided(self, session: Session, queries: Sequence[_Query]) -> None:
+        """Replace offsets that are not stable: an end by the last stable offset, a record that is
+        not below that by none. O(queries), in turns, and what the searches read."""
+        begins = self._staged_records.begins()
+        for part in parts(len(queries)):
+            await self._turns.take(len(part))
+            for query in queries[part.start:part.stop]:
+                begin, found = begins.get(query.incarnation), query.result.offset
+                if begin is None or found == UNKNOWN or _POSITIONS.get(query.time) == EARLIEST:
+                    continue
+                end = found if query.time == LATEST_TIME else found + 1
+                stable = await self._last_stable(session, query, begin, end)
+                if isinstance(stable, ErrorCode):
+                    self._enter(query, stable)
+                elif query.time == LATEST_TIME:
+                    query.result.offset = stable
+                elif stable < end:
+                    self._enter(query, Found(UNKNOWN, UNKNOWN))
 
-    async def _last_stable(self, session: Session, query: _Query, end: int) -> int | ErrorCode:
-        """Return the offset of the first batch of a transaction that is not decided, ``end`` if
-        there is none below it, or the error of a read. Reads up to ``SEARCH_READS_MAX`` times; then
-        the offset that it has reached."""
-        offset = max(query.staged_from, self._topics.log_start(query.incarnation))
+    async def _last_stable(self, session: Session, query: _Query, begin: int, end: int
+                           ) -> int | ErrorCode:
+        """Return the offset of the first batch of a transaction that is not decided, among those
+        from ``begin`` on; ``end`` if there is none below it, or the error of a read. Reads up to
+        ``SEARCH_READS_MAX`` times; then the offset that it has reached."""
+        offset = max(begin, self._topics.log_start(query.incarnation))
         for _ in range(SEARCH_READS_MAX):
             if offset >= end:
                 break
@@ -281,9 +301,9 @@ class OffsetRequests:
     def _enter(self, query: _Query, found: Found | ErrorCode) -> None:
         """Enter the result of a search for a record."""
         if isinstance(found, ErrorCode):
-            query.result.error_code, query.result.offset = found, UNKNOWN
-        else:
-            query.result.offset, query.result.timestamp = found
+            query.result.error_code = found
+            found = Found(UNKNOWN, UNKNOWN)
+        query.result.offset, query.result.timestamp = found
 
     async def _first_record(self, session: Session, query: _Query, offset: int, time_ms: int
                             ) -> Found | ErrorCode:
@@ -327,7 +347,11 @@ class OffsetRequests:
         the error."""
         part = FetchPart(query.incarnation, offset, SEARCH_BYTES)
         if self._earlier_reads.holds(query.incarnation, offset):
-            read, payload = await self._earlier_reads.read(session, part)
+            try:
+                read, payload = await query.earlier_time.call(self._earlier_reads.read, session,
+                                                              part)
+            except Refused as refused:
+                return of_offsets(refused.code, query.version)
         else:
             reply, payload = await self._calls.ask(self._fetch_handler, session, Fetch(
                 (part,), 0, SEARCH_BYTES, 0, LEADER))

@@ -206,8 +206,11 @@ AIOKAFKA = Client("aiokafka", "0.14.0", python(
 
 CLIENTS = (
     CONFLUENT, KAFKA_PYTHON,
-    Client("kafka-python", "2.3.3", python("with_kafka_python", "kafka-python==2.3.3", *CODECS)),
-    # Without acknowledgements 2.0.6 reports records as sent that it has not written to its socket.
+    # Without acknowledgements versions 2 report records as sent that they have not written to the
+    # socket: a connection is left out of those to write if nothing is awaited there, and the bytes
+    # leave only with a later request.
+    Client("kafka-python", "2.3.3", python("with_kafka_python", "kafka-python==2.3.3", *CODECS),
+           lacks=frozenset({"acks 0"})),
     Client("kafka-python", "2.0.6", python("with_kafka_python", "kafka-python==2.0.6", *CODECS),
            lacks=frozenset({"acks 0", "idempotent", "killed idempotent", "delete records"})),
     AIOKAFKA, KCAT,

@@ -357,7 +357,7 @@ LAYERS = (
             "node.*",
             "multiraft.**",
         ),
-        (),
+        ("trio",),
         NEVER_IN_NODE,
         {},
     ),

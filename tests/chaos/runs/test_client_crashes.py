@@ -16,12 +16,14 @@ from click.testing import CliRunner
 from chaos.backends.backend import KILL, ClusterSpec
 from chaos.checkers.command import check_folder
 from chaos.checkers.verdict import Anomaly
-from chaos.history import END, FAULTS, INFO, PHASE, read_history
+from chaos.history import END, FAULTS, INFO, INVOKE, PHASE, read_history
 from chaos.run import command, final_reads, runner
 from chaos.run.command import ANOMALIES, carry_out
 from chaos.run.crashes import Crashes
 from chaos.run.parameters import Folder, RunParameters
 from chaos.run.topics import SetupFailed
+from chaos.values import encode
+from chaos.workloads.kafka_client import AT_KAFKAS_PORT, PRODUCER_ENDED, Append, KafkaProducer
 from chaos.workloads.workload_context import PartitionRef, WorkloadContext
 from multiraft.wire.placements import EpochRow
 
@@ -91,6 +93,37 @@ async def schedule(run_state) -> None:
     run_state.context.recorder.fault(KILL, False, (1,), "started")
 
 
+async def interrupt(*_arguments: object) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    await trio.sleep_forever()
+
+
+async def ending_with_a_fatal_error(context: WorkloadContext) -> None:
+    """Append once with a producer of librdkafka that can do nothing after that."""
+    from confluent_kafka import KafkaError  # of an extra
+    error = KafkaError(59, "sequences are missing", True)
+    deliveries: list = []
+
+    def handle(_settings: dict) -> SimpleNamespace:
+        return SimpleNamespace(
+            produce=lambda *_, on_delivery, **__: deliveries.append(on_delivery),
+            poll=lambda _wait_s: [deliver(error, SimpleNamespace(offset=lambda: -1001))
+                                  for deliver in [deliveries.pop() for _ in deliveries[:]]],
+            purge=lambda: None, close=lambda: None)
+
+    key = PLACES[0].key
+    producer = KafkaProducer(context, "commit", True, handle)
+    operation = context.recorder.process().invoke(
+        "append", key=key, values=[1], acks="commit", producer=1, epoch=-1, sequence=-1,
+        **AT_KAFKAS_PORT)
+    await producer.send([Append(PLACES[0], encode(context.run, key, 1), 5, operation)])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(producer.serve)
+        await producer.settled()
+        nursery.cancel_scope.cancel()
+    assert producer.is_fatal
+
+
 @pytest.fixture
 def backend(monkeypatch) -> Still:
     """Return the backend of a run that lasts for a moment."""
@@ -155,10 +188,6 @@ def test_checking_the_folder_comes_to_the_verdict_of_the_run(backend, monkeypatc
 
 
 def test_what_was_found_outlives_an_interruption(backend, monkeypatch, tmp_path: Path):
-    async def interrupt(*_arguments: object) -> list:
-        os.kill(os.getpid(), signal.SIGTERM)
-        await trio.sleep_forever()
-
     monkeypatch.setattr(runner, "read_everything", interrupt)
     folder, verdict, _ = crashed_run(tmp_path, "crashing")
     assert verdict["counts"] == {"client-crashed": 1}
@@ -166,6 +195,26 @@ def test_what_was_found_outlives_an_interruption(backend, monkeypatch, tmp_path:
     checked = check_folder(folder.path)
     assert checked.counts == verdict["counts"]
     assert checked.invalid[-1] == verdict["invalid"][0]
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True], ids=["to its end", "interrupted"])
+def test_a_run_whose_producer_ends_with_a_fatal_error_fails(
+        backend, monkeypatch, tmp_path: Path, is_interrupted):
+    """The history alone has nothing wrong: its append ended with an unknown outcome."""
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setattr(runner, "WORKLOADS", {"fatal": (ending_with_a_fatal_error, "")})
+    if is_interrupted:
+        monkeypatch.setattr(runner, "read_everything", interrupt)
+    folder = Folder(tmp_path / "run")
+    status = carry_out(RunParameters(folder.path, workloads=("fatal",)), lambda line: None)
+    assert status == ANOMALIES
+    verdict = json.loads(folder.verdict.read_text(encoding="utf-8"))
+    assert (verdict["outcome"], verdict["counts"]) == ("failed", {PRODUCER_ENDED: 1})
+    assert "UNKNOWN_PRODUCER_ID: sequences are missing" in verdict["anomalies"][0]["text"]
+    assert PRODUCER_ENDED in folder.report.read_text(encoding="utf-8")
+    events = [event for event in read_history(folder.history) if event.name == "append"]
+    assert [event.kind for event in events] == [INVOKE, INFO]
+    assert check_folder(folder.path).counts == verdict["counts"]
 
 
 @pytest.mark.parametrize(("place", "told"), [

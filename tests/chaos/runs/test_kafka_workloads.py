@@ -27,6 +27,7 @@ from chaos.workloads.kafka_client import (
     AT_KAFKAS_PORT,
     BURST_MAX,
     IN_FLIGHT_MAX,
+    PRODUCER_ENDED,
     Append,
     KafkaConsumer,
     KafkaProducer,
@@ -203,11 +204,31 @@ def test_what_has_no_outcome_when_the_client_is_closed_is_not_known():
     assert [kind for kind, _ in world.outcomes()] == [INFO, INFO]
 
 
-def test_a_fatal_error_ends_the_producer_and_is_counted():
+def test_a_fatal_error_ends_the_producer_and_is_an_anomaly():
     fatal = kafka.KafkaError(59, "unknown", True)
-    world, _ = outcomes_of(lambda number: fatal, idempotent=True)
-    assert [kind for kind, _ in world.outcomes()] == [INFO]
-    assert sum(world.context.fatal_errors.values()) == 1
+    world, _ = outcomes_of(lambda number: fatal, count=3, idempotent=True)
+    assert [kind for kind, _ in world.outcomes()] == [INFO] * 3
+    (anomaly,) = world.context.anomalies  # one for the producer, not for each append
+    assert (anomaly.id, anomaly.name) == ("A0", PRODUCER_ENDED)
+    assert anomaly.text == ("a producer of librdkafka ended with a fatal error: "
+                            "UNKNOWN_PRODUCER_ID: unknown")
+    assert anomaly.time_us >= 0
+
+
+@pytest.mark.parametrize("code", [NOT_LEADER, REQUEST_TIMED_OUT, TIMED_OUT, 45, 47, 59])
+def test_an_error_that_is_not_fatal_is_no_anomaly(code):
+    world, _ = outcomes_of(lambda number: error(code), idempotent=True)
+    assert not world.context.anomalies
+
+
+@pytest.mark.parametrize("method", ["poll", "produce"])
+def test_a_fatal_error_that_a_call_raises_is_an_anomaly(monkeypatch, method):
+    def raised(*_arguments, **_options) -> None:
+        raise kafka.KafkaException(error(kafka.KafkaError._FATAL))
+
+    monkeypatch.setattr(ProducerScript, method, raised)
+    world, _ = outcomes_of(lambda number: None, idempotent=True)
+    assert [anomaly.name for anomaly in world.context.anomalies] == [PRODUCER_ENDED]
 
 
 def test_no_more_appends_wait_for_an_outcome_than_the_bound():

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import cbor2
 import pytest
 import trio
+from trio.testing import MockClock
 
 from multiraft.core import BatchBuilder, stamp_batch
 from multiraft.wire.errors import Code, ErrorDetail
@@ -26,7 +27,7 @@ from multiraft.wire.messages import (
 from multiraft.wire.schema import Malformed
 from node.clients.read_view import ReadableRange, Refused
 from node.earlier_epochs import earlier_reads
-from node.earlier_epochs.earlier_reads import EarlierReads
+from node.earlier_epochs.earlier_reads import ASKED_LAST_S, EarlierReads
 from node.earlier_epochs.served_reads import (
     READ_BYTES_MAX,
     RESPONSES,
@@ -207,6 +208,49 @@ def test_the_offsets_of_the_last_epoch_are_not_held():
     assert [world.reads.holds(PARTITION, at) for at in (0, 5, 6, 20)] == [True, True, False, False]
     assert not world.reads.holds(PARTITION + 1, 0)
     assert world.read(6).result.code == Code.STALE_METADATA and not world.asked
+
+
+def test_a_node_that_did_not_answer_is_asked_last_for_a_while():
+    """The caller's time is over while a node is silent; its next read begins with another one."""
+    world = World({LEADER_OF_EARLIER: fetched(batches(1)), FOLLOWER: fetched(batches(1))},
+                  members=(LEADER_OF_EARLIER, FOLLOWER))
+    answering, silent = world.ask_node, {LEADER_OF_EARLIER}
+
+    async def ask_node(node, header, payload=()):
+        if node in silent:
+            world.asked.append((node, header))
+            await trio.sleep_forever()
+        return await answering(node, header, payload)
+
+    world.reads._bulk.ask = ask_node
+
+    async def read() -> None:
+        with trio.move_on_after(3):
+            found = await world.reads.read("session", FetchPart(PARTITION, 1, 1000))
+            assert found.result.code == Code.OK
+        world.asked.append((0, "the next read"))
+
+    async def run() -> None:
+        await read()
+        await read()
+        silent.clear()
+        await read()
+        await trio.sleep(ASKED_LAST_S)
+        await read()
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))
+    assert world.nodes == [LEADER_OF_EARLIER, 0, FOLLOWER, 0, FOLLOWER, 0, LEADER_OF_EARLIER, 0]
+
+
+def test_a_node_that_cannot_be_reached_is_asked_last():
+    world = World({FOLLOWER: fetched(batches(1))}, members=(LEADER_OF_EARLIER, FOLLOWER))
+
+    async def run() -> None:
+        for _ in range(2):
+            await world.reads.read("session", FetchPart(PARTITION, 1, 1000))
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))
+    assert world.nodes == [LEADER_OF_EARLIER, FOLLOWER, FOLLOWER]
 
 
 def test_reads_of_other_nodes_are_limited_in_number(monkeypatch):

@@ -1,14 +1,16 @@
 """Leader epochs and the largest time, asked for in Kafka's protocol at a real node."""
 
 import pytest
+import trio
 
 from multiraft import core
 from multiraft.kafka.apis import ApiKey
 from multiraft.kafka.hot_messages import ListOffsetsRequest
 from multiraft.wire.errors import Code
-from multiraft.wire.messages import DeleteRecords, RecordDeletion
+from multiraft.wire.messages import OPS, DeleteRecords, RecordDeletion
 from node.clients import read_index
 from node.clients.leader_epochs import end_of
+from node.earlier_epochs.earlier_reads import EarlierReads
 from node.kafka import list_offsets
 from tests.node.clients.test_list_offsets import unconfirmed
 from tests.node.clients.test_switched_partition import switch
@@ -201,3 +203,46 @@ async def test_no_largest_time_is_named_while_records_are_lacking(tmp_path, monk
         await client.produce(topic.topic_id, timed(5))
         monkeypatch.setattr(node.store, "is_complete", lambda group: False)
         assert (await client.offset("t", -3)).error_code == 78
+
+
+async def asked_for_times(client, *times: int, version: int = 10) -> list:
+    """Return the results of a ListOffsets of partition 0, one for each time."""
+    response = await client.ask(ApiKey.LIST_OFFSETS, ListOffsetsRequest(topics=[
+        ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[
+            ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=time)
+            for time in times])]), version)
+    return response.topics[0].partitions
+
+
+@in_trio
+@pytest.mark.parametrize("silent, times", [("list_offsets", (5, -3)), ("fetch", (5, 6))])
+@pytest.mark.parametrize("version, error", [(10, 78), (4, 5)])
+async def test_searches_in_earlier_epochs_end_with_an_error_in_time(
+        tmp_path, monkeypatch, silent, times, version, error):
+    """No replica of the earlier epoch answers what finds a batch, or what reads it; the last epoch
+    is answered, and what the client asks again later."""
+    if version < 7:
+        times = tuple(abs(time) for time in times)
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as client,
+                await Client.open(node) as native):
+        topic = await client.create("t")
+        await client.produce(topic.topic_id, timed(5, 9))
+        await switch(node, native, node.metadata.log.state.topic("t").incarnation)
+        await client.produce(topic.topic_id, timed(7))
+        begun, ask = [], EarlierReads._request
+
+        async def request(self, session, node, handler, message):
+            if OPS[type(message)] == silent:
+                begun.append(message)
+                await trio.sleep_forever()
+            return await ask(self, session, node, handler, message)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(list_offsets, "EARLIER_S_MAX", 0.2)
+            patched.setattr(EarlierReads, "_request", request)
+            with trio.fail_after(8):
+                found = await asked_for_times(client, *times, -1, version=version)
+            assert [(each.error_code, each.offset) for each in found] == [
+                *[(error, -1)] * len(times), (0, 3)]
+            assert len(begun) == 1, "the second search has no time left"
+        assert [each.offset for each in await asked_for_times(client, 5, 7, -3)] == [0, 1, 1]

@@ -7,14 +7,22 @@ import trio
 
 from multiraft import core
 from multiraft.kafka.apis import ApiKey
+from multiraft.kafka.error_codes import ErrorCode
 from multiraft.kafka.hot_messages import ListOffsetsRequest
 from multiraft.wire.messages import DeleteRecords, RecordDeletion
-from multiraft.wire.sinks import AbortTransaction, BeginTransaction, CommitTransaction, TopicEnds
+from multiraft.wire.sinks import (
+    AbortTransaction,
+    BeginTransaction,
+    CommitTransaction,
+    TopicEnds,
+    producer_identity,
+)
 from node.kafka import list_offsets
 from node.kafka.staged_records import StagedRecords
 from tests.node.clients.test_staged_batches import append, opened, staged
 from tests.node.harness import Client, batch, in_trio
 from tests.node.kafka.kafka_client import KafkaClient, joined, serving_kafka
+from tests.node.kafka.test_kafka_epochs import timed
 
 
 def headers(records) -> list[core.BatchHeader]:
@@ -125,15 +133,36 @@ async def began(client: Client, incarnation: int, *offsets: int) -> tuple[int, i
     return reply.sink, reply.transaction
 
 
-async def end(client: KafkaClient, isolation: int) -> int:
-    """Return the end of partition 0 of topic ``t`` at an isolation level."""
+async def asked(client: KafkaClient, isolation: int, *times: int) -> list:
+    """Return the results for partition 0 of topic ``t`` at an isolation level, one for each
+    time."""
     request = ListOffsetsRequest
     found = (await client.ask(ApiKey.LIST_OFFSETS, request(
         isolation_level=isolation, topics=[request.ListOffsetsTopic(name="t", partitions=[
-            request.ListOffsetsPartition(partition_index=0, timestamp=-1)])])))
-    part = found.topics[0].partitions[0]
-    assert part.error_code == 0
-    return part.offset
+            request.ListOffsetsPartition(partition_index=0, timestamp=time) for time in times])])))
+    results = found.topics[0].partitions
+    assert [result.error_code for result in results] == [0] * len(times)
+    return results
+
+
+async def end(client: KafkaClient, isolation: int) -> int:
+    """Return the end of partition 0 of topic ``t`` at an isolation level."""
+    result, = await asked(client, isolation, -1)
+    return result.offset
+
+
+async def of_times(client: KafkaClient, isolation: int, *times: int) -> list[tuple[int, int]]:
+    """Return offset and time of what is found for each time."""
+    return [(result.offset, result.timestamp)
+            for result in await asked(client, isolation, *times)]
+
+
+def staged_at(time_ms: int, sink: int, txn: int, sequence: int = 0) -> bytearray:
+    """Return a staged batch with a record of this time."""
+    data = timed(time_ms)
+    data[22] |= 0x10
+    core.stamp_producer(data, *producer_identity(sink, txn, 0, 0), sequence)
+    return data
 
 
 @in_trio
@@ -186,3 +215,97 @@ async def test_deleted_records_are_not_searched(tmp_path):
         assert await end(kafka, 1) == 0
         await native.ask(DeleteRecords((RecordDeletion(incarnation, 1),), 9_000))
         assert await end(kafka, 1) == 2
+
+
+NONE = (-1, -1)
+
+
+@in_trio
+@pytest.mark.parametrize("decision", [CommitTransaction, AbortTransaction])
+async def test_a_time_finds_no_record_behind_the_last_stable_offset(tmp_path, decision):
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        await append(native, incarnation, timed(10))
+        sink, txn = await began(native, incarnation, 1)
+        await append(native, incarnation, timed(20))
+        times = (5, 11, 21, 31, -3)
+        unstaged = [(0, 10), (1, 20), NONE, NONE, (1, 20)]
+        assert await of_times(kafka, 1, *times) == unstaged, "nothing is staged yet"
+        assert (await append(native, incarnation, staged_at(30, sink, txn))).base_offset == 2
+        await append(native, incarnation, timed(40))
+        every = [(0, 10), (1, 20), (2, 30), (3, 40), (3, 40)]
+        assert await of_times(kafka, 0, *times) == every
+        assert await of_times(kafka, 1, *times) == [(0, 10), (1, 20), NONE, NONE, NONE]
+        left_out = (await asked(kafka, 1, 21))[0]
+        assert left_out.leader_epoch == -1
+        assert [found.offset for found in await asked(kafka, 1, -2, -4, -1)] == [0, 0, 2]
+        await native.ask(decision(sink, txn, 0) if decision is CommitTransaction
+                         else decision(sink, txn))
+        assert await of_times(kafka, 1, *times) == every
+
+
+@in_trio
+async def test_the_begin_is_named_though_it_is_not_stable(tmp_path):
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        sink, txn = await began(native, incarnation, 0)
+        await append(native, incarnation, staged_at(10, sink, txn))
+        assert [found.offset for found in await asked(kafka, 1, -2, -4, -1, 0)] == [0, 0, 0, -1]
+
+
+@in_trio
+@pytest.mark.parametrize("time, expected", [(-1, 1), (15, -1), (5, 0)])
+async def test_a_transaction_that_is_opened_during_a_request_is_not_missed(
+        tmp_path, monkeypatch, time, expected):
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        await append(native, incarnation, timed(10))
+        look_up = list_offsets.OffsetRequests._look_up
+
+        async def opened_before(self, *arguments):
+            sink, txn = await began(native, incarnation, 1)
+            await append(native, incarnation, staged_at(20, sink, txn))
+            await look_up(self, *arguments)
+
+        monkeypatch.setattr(list_offsets.OffsetRequests, "_look_up", opened_before)
+        assert (await asked(kafka, 1, time))[0].offset == expected
+
+
+@in_trio
+async def test_a_record_further_than_the_search_goes_is_not_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(list_offsets, "SEARCH_BYTES", 1)  # a batch for each read
+    monkeypatch.setattr(list_offsets, "SEARCH_READS_MAX", 2)
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        await began(native, incarnation, 0)
+        for time in (10, 20, 30):
+            await append(native, incarnation, timed(time))
+        assert await end(kafka, 1) == 2
+        assert await of_times(kafka, 1, 10, 20, 30) == [(0, 10), (1, 20), NONE]
+        assert await of_times(kafka, 0, 10, 20, 30) == [(0, 10), (1, 20), (2, 30)]
+
+
+@in_trio
+async def test_an_error_while_looking_for_open_transactions_names_no_record(
+        tmp_path, monkeypatch):
+    async with (serving_kafka(tmp_path) as node, await KafkaClient.open(node) as kafka,
+                await Client.open(node) as native):
+        incarnation = await native.create("t")
+        await began(native, incarnation, 0)
+        await append(native, incarnation, timed(10))
+
+        async def refused(self, *arguments):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+        monkeypatch.setattr(list_offsets.OffsetRequests, "_last_stable", refused)
+        for time in (5, -3, -1):
+            response = await kafka.ask(ApiKey.LIST_OFFSETS, ListOffsetsRequest(
+                isolation_level=1, topics=[ListOffsetsRequest.ListOffsetsTopic(
+                    name="t", partitions=[ListOffsetsRequest.ListOffsetsPartition(
+                        partition_index=0, timestamp=time)])]))
+            found = response.topics[0].partitions[0]
+            assert (found.error_code, found.offset, found.timestamp) == (6, -1, -1)
