@@ -179,9 +179,8 @@ def topics_of(state: MetadataState) -> list[LivingTopic]:
     """Return all topics that exist, by name.  O(partitions)."""
     found = []
     for topic in state.list_topics()[0]:
-        last = topic.incarnation + topic.partitions
         places = tuple((FIRST + incarnation, state.locate(incarnation).group)
-                       for incarnation in range(topic.incarnation, last))
+                       for incarnation in map(topic.incarnation_of, range(topic.partitions)))
         found.append(LivingTopic(topic, places))
     return found
 
