@@ -1,4 +1,5 @@
-"""`multiraft topic`: create, list, describe, alter, offsets, delete, delete-records."""
+"""`multiraft topic`: create, list, describe, alter, offsets, delete, delete-records,
+add-partitions."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from admin_cli import connection
+from admin_cli.commands.added_partitions import add_partitions
 from admin_cli.commands.record_deletion import delete_records
 from admin_cli.console.command_group import HelpfulGroup
 from admin_cli.console.options import (
@@ -36,12 +38,13 @@ def topic() -> None:
 
 
 topic.add_command(delete_records)
+topic.add_command(add_partitions)
 
 
 @topic.command()
 @click.argument("names", metavar="TOPIC...", type=TEXT, nargs=-1, required=True)
 @click.option("--partitions", "-p", type=PARTITIONS, default=1, show_default=True,
-              help="Number of partitions, which is fixed; order holds within each.")
+              help="Number of partitions, which can grow; order holds within each.")
 @click.option("--replication-factor", "-r", "--replicas", type=NODE,
               help="Must equal that of the pool of groups, which is the default.")
 @click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists already.")
@@ -70,7 +73,8 @@ def _difference(client: Any, name: str, partitions: int) -> str:
     asked = click.get_current_context().get_parameter_source("partitions")
     if has == partitions or asked is ParameterSource.DEFAULT:
         return ""
-    return f" with {plural(has, 'partition')}, not {partitions:,}: that number is fixed"
+    return (f" with {plural(has, 'partition')}, not {partitions:,}: `multiraft topic add-partitions` "
+            "adds some")
 
 
 @topic.command("list")

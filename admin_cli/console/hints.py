@@ -29,8 +29,7 @@ def did_you_mean(command: str) -> str:
     return f"Did you mean `multiraft {command}`?"
 
 
-_FIXED = ("The number of partitions is fixed when a topic is created: create another topic with "
-          "`multiraft topic create NAME -p N`.")
+_ADD_PARTITIONS = did_you_mean("topic add-partitions")
 _SETTINGS = ("Settings of a topic: `multiraft topic describe TOPIC --settings`, "
              "`multiraft topic alter TOPIC --set NAME=VALUE`.")
 _NO_CONSUMER_GROUPS = ("There are no consumer groups: each consumer keeps its own offsets, and "
@@ -97,7 +96,9 @@ HINTS = {
     "kafka-topics --create": "To create a topic: `multiraft topic create NAME -p PARTITIONS`.",
     "kafka-topics --describe": did_you_mean("topic describe"),
     "kafka-topics --delete": did_you_mean("topic delete"),
-    "kafka-topics --alter": _FIXED,
+    "kafka-topics --alter": "To add partitions: `multiraft topic add-partitions TOPIC --to N`. "
+                            "To change settings: `multiraft topic alter TOPIC --set NAME=VALUE`.",
+    "kafka-topics --alter --partitions": _ADD_PARTITIONS,
     "kafka-console-producer": _PRODUCE, "kafka-console-consumer": _CONSUME,
     "kafka-consumer-groups": _NO_CONSUMER_GROUPS, "consumer-groups": _NO_CONSUMER_GROUPS,
     "consumer-group": _NO_CONSUMER_GROUPS, "consumergroups": _NO_CONSUMER_GROUPS,
@@ -129,7 +130,9 @@ HINTS = {
     "container purge": did_you_mean("dev down --wipe"),
     "topic alter-config": did_you_mean("topic alter"), "topic config": _SETTINGS,
     "topic edit": did_you_mean("topic alter"), "topic update": did_you_mean("topic alter"),
-    "topic add-partitions": _FIXED, "topic trim-prefix": _PURGE, "topic purge": _PURGE,
+    "topic alter --partitions": _ADD_PARTITIONS, "topic alter -p": _ADD_PARTITIONS,
+    "topic alter --num": _ADD_PARTITIONS, "topic grow": _ADD_PARTITIONS,
+    "topic create-partitions": _ADD_PARTITIONS, "topic trim-prefix": _PURGE, "topic purge": _PURGE,
     "topic produce": _PRODUCE, "topic consume": _CONSUME, "topic pub": _PRODUCE,
     "topic sub": _CONSUME,
     "group seek": _NO_CONSUMER_GROUPS, "group offset-delete": _NO_CONSUMER_GROUPS,

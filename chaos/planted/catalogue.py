@@ -16,10 +16,11 @@ from chaos.planted import (
     retention,
     sinks,
     storage,
+    topics,
 )
 from chaos.planted.bug import Bug
 
 _PARTS = (consensus, storage, cold_segments, compaction, disks, recovery, moves, node, replicas,
-          retention, clients, sinks, kafka)
+          retention, clients, sinks, kafka, topics)
 
 BUGS: dict[str, Bug] = {bug.name: bug for part in _PARTS for bug in part.BUGS}

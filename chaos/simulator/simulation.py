@@ -121,7 +121,8 @@ class Simulation:
         watcher = Recording() if history is None else history
         self.nemesis = watcher.nemesis(self, self._rng("nemesis"))
         self.voters = voters
-        self.topics = Topics(self, self._rng("topics"), self._rng("limits of retention"))
+        self.topics = Topics(self, self._rng("topics"), self._rng("limits of retention"),
+                             self._rng("growth of topics"))
         if TOPIC_KINDS & {*parameters.faults}:
             self.workload.topics = self.topics
             if parameters.has_retention:

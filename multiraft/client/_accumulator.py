@@ -451,6 +451,7 @@ class Accumulator:
         if record.partition is not None:
             partition = require_partition(topic.name, record.partition)
             if partition >= count:
+                self._metadata.want(topic.name)  # it may have been added meanwhile
                 raise UnknownPartition(f"topic {topic.name!r} has partitions 0..{count - 1}, not "
                                        f"{partition}").about(topic.name, partition)
             return partition
@@ -490,6 +491,7 @@ class Accumulator:
                                now_ms + self._settings.delivery_timeout_ms,
                                outcome or BatchOutcome(self._owner))
             self.ready[queue.incarnation] = None
+            self._metadata.used[queue.topic] = None
             self._last_opened = queue.open
         return queue.open
 

@@ -53,6 +53,7 @@ class ClientCore:
         self._consumers: dict[ConsumerState, None] = {}
         self._refreshing = False
         self._refresh_at_ms = now_ms
+        self._aged_at_ms = 0  # when the metadata of topics in use are requested; 0 = not set yet
         self._refresh_failures = 0
         self._refresh_avoid = ""
         self._refresh_names_max = TOPICS_PER_REQUEST_MAX  # fewer while requests are refused
@@ -160,6 +161,8 @@ class ClientCore:
         for consumer in list(self._consumers):
             for query in consumer.poll(now_ms):
                 self._ask(consumer, query)
+        if self.metadata.used and now_ms >= self._aged_at_ms:
+            self._want_used()
         if self.metadata.wants and not self._refreshing and now_ms >= self._refresh_at_ms:
             self._refresh()
         if self.transactions.wants and now_ms >= self.transactions.ask_at_ms:
@@ -177,6 +180,8 @@ class ClientCore:
                 deadlines.append(identity.retry_at_ms)
         for consumer in list(self._consumers):
             deadlines.append(consumer.next_deadline_ms())
+        if self.metadata.used:
+            deadlines.append(self._aged_at_ms)
         if self.metadata.wants and not self._refreshing:
             deadlines.append(max(self._refresh_at_ms, self.network.next_retry_ms() or 0))
         if self.transactions.wants:
@@ -260,6 +265,14 @@ class ClientCore:
         self.network.request(
             address, ResolveTransactions(asked), (), REFRESH_TIMEOUT_MS, done, self.now_ms
         )
+
+    def _want_used(self) -> None:
+        """Request the metadata of the topics in use, and set the time of the next such request: a
+        part of the interval is random, so that clients that began together do not ask together."""
+        if self._aged_at_ms:
+            self.metadata.want_used()
+        interval_ms = self.limits.metadata_refresh_ms
+        self._aged_at_ms = self.now_ms + interval_ms - self.rng.randrange(interval_ms // 2 + 1)
 
     def _refresh(self) -> None:
         """Ask any node for the metadata that producers and consumers want.  A failure is repeated

@@ -41,6 +41,7 @@ from multiraft.client._consumer_settings import (
     NO_RESET,
     READ_COMMITTED,
     ConsumerSettings,
+    PartitionStart,
     Start,
     require_start,
     start_of,
@@ -238,6 +239,9 @@ class ConsumerState:
         if self._metadata_seen != self._metadata.version:
             self._metadata_seen = self._metadata.version
             self._check_deleted()
+            self._add_readers()
+        if self._reads_added:
+            self._metadata.used[self.topic] = None
         asked: dict[tuple[int, str, str], list[Reader]] = {}
         ended = False
         for reader in self._unfinished:
@@ -302,6 +306,10 @@ class ConsumerState:
             self._later(self._started_ms + self.settings.unavailable_ms)
             return False
         count = len(topic.partitions)
+        if self._named >= count and now_ms - self._started_ms < self._metadata.MISSING_GRACE_MS:
+            self._metadata.want(self.topic)  # it may have been added a moment ago
+            self._later(self._started_ms + self._metadata.MISSING_GRACE_MS)
+            return False
         if self._partition is not None and not 0 <= self._partition < count:
             self.error = UnknownPartition(f"topic {self.topic!r} has partitions 0..{count - 1}, "
                                           f"not {self._partition}")
@@ -311,7 +319,8 @@ class ConsumerState:
                 f"start names partition {max(self._start)}, but topic {self.topic!r} has "
                 f"partitions 0..{count - 1}").about(self.topic, max(self._start))
             return False
-        self._readers = [self._reader(part) for part in topic.partitions
+        self._readers = [self._reader(part, start_of(self._start, part.partition))
+                         for part in topic.partitions
                          if self._partition in (None, part.partition)]
         self._unfinished = list(self._readers)
         if self._incarnation and self._readers[0].incarnation != self._incarnation:
@@ -319,12 +328,36 @@ class ConsumerState:
             return False
         return True
 
+    @property
+    def _named(self) -> int:
+        """The highest number of a partition that the caller has named; -1 = none."""
+        if self._partition is not None:
+            return self._partition
+        return max(self._start, default=-1) if isinstance(self._start, Mapping) else -1
+
+    @property
+    def _reads_added(self) -> bool:
+        """True if partitions that are added to the topic are read too.  A reader with an end reads
+        those that the topic had when it began."""
+        return self._partition is None and not self._until_end
+
+    def _add_readers(self) -> None:
+        """Make readers for partitions that were added to the topic.  Whatever the start of the
+        others, these are read from their log start, because their records may all have been
+        appended after the consumer began.  O(added partitions)."""
+        topic = self._metadata.topics.get(self.topic)
+        if topic is None or not self._readers or not self._reads_added:
+            return
+        for part in topic.partitions[len(self._readers):]:
+            reader = self._reader(part, EARLIEST)
+            self._readers.append(reader)
+            self._unfinished.append(reader)
+
     def _is_older(self, topic: TopicMetadata) -> bool:
         """Return True if all partitions of ``topic`` are older than the requested incarnation."""
         return max(part.incarnation for part in topic.partitions) < self._incarnation
 
-    def _reader(self, part: PartitionMetadata) -> Reader:
-        start = start_of(self._start, part.partition)
+    def _reader(self, part: PartitionMetadata, start: PartitionStart) -> Reader:
         reader = Reader(part.partition, part.incarnation, start)
         reader.end_offset = self._end_offset
         if type(start) is int:

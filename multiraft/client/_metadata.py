@@ -4,7 +4,8 @@ Contract.  All of it may be stale; a stale entry costs one refused request, whos
 it.  ``wanted`` names the topics of the next metadata request, ``apply`` takes the answer.  Entries
 are ordered by the incarnation of the topic, then by the partition epoch, which grows when a
 partition is switched to another group, and then by the leader epoch; an older one never replaces a
-newer one.
+newer one.  Topics get more partitions and never fewer: topics in ``used`` are requested from time
+to time, so that new partitions become known.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class MetadataCache:
         self.topics: dict[str, TopicMetadata] = {}  # known topics by name
         self.locations: dict[int, Location] = {}  # by partition incarnation, of known topics
         self.wants: dict[str, None] = {}  # topics to request, first come, first served
+        #: Topics that are written, or read as a whole, since ``want_used``: see there.
+        self.used: dict[str, None] = {}
         self._by_group: dict[int, dict[int, None]] = {}  # group -> partition incarnations
         self._missing: dict[str, _Missing] = {}
         #: Topics whose metadata request was refused, with the error: see ``refuse``.
@@ -127,6 +130,14 @@ class MetadataCache:
         self.refused.pop(name, None)
         self.wants[name] = None
 
+    def want_used(self) -> None:
+        """Request the topics in ``used``, which may have more partitions now, and empty it.
+        O(topics)."""
+        for name in self.used:
+            if name in self.topics:
+                self.want(name)
+        self.used.clear()
+
     def wanted(self) -> tuple[str, ...]:
         """Return the topics to request, at most as many as one request may name."""
         return tuple(islice(self.wants, TOPICS_PER_REQUEST_MAX))
@@ -158,8 +169,8 @@ class MetadataCache:
         self.version += 1
 
     def created(self, topic: TopicMetadata) -> None:
-        """Add a topic that this client has created, so that callers do not wait for it, and request
-        its metadata."""
+        """Add a topic that this client has created, or added partitions to, so that callers do not
+        wait for it, and request its metadata."""
         self.version += 1
         self._missing.pop(topic.name, None)
         self._learn(topic)
@@ -227,7 +238,9 @@ class MetadataCache:
             return  # the node that answered lags behind
         if old is not None and old.incarnation != topic.incarnation:
             self._forget(topic.name)
-        self.topics[topic.name] = topic
+        if old is None or len(old.partitions) <= len(topic.partitions) or (
+                old.incarnation != topic.incarnation):
+            self.topics[topic.name] = topic
         for part in topic.partitions:
             known = self.locations.get(part.incarnation)
             if known is None or ((known.epoch, known.leader_epoch)

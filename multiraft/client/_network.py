@@ -64,6 +64,9 @@ class NetworkLimits:
     retry_ms_max: int = 1_000
     #: First pause while a partition is switched to another group, which takes one or two commits.
     moving_ms_min: int = 4
+    #: Longest time after which the metadata of topics in use are requested again, which may have
+    #: more partitions then.  A request costs the node some 25 bytes and 2 us per partition.
+    metadata_refresh_ms: int = 60_000
 
 
 def backoff_ms(limits: NetworkLimits, failures: int, rng: random.Random,

@@ -41,6 +41,7 @@ from multiraft.wire.messages import (
     LATEST,
     REFUSALS_PER_REPLY_MAX,
     TOPICS_PER_REQUEST_MAX,
+    AddPartitions,
     ClusterStatus,
     ClusterStatusReply,
     CreateTopic,
@@ -67,7 +68,7 @@ CATCH_UP_TIMEOUT_MS = 2_000
 #: Time after which a description leaves out offsets of partitions whose leader does not answer.
 DESCRIBE_TIMEOUT_MS = 2_000
 
-#: Bytes by which a node recognizes a repeated creation of a topic.
+#: Bytes by which a node recognizes a repeated creation of a topic, or addition of partitions.
 TOPIC_NONCE_BYTES = 16
 
 #: A topic without settings of its own.
@@ -151,6 +152,25 @@ def delete_topic(core: ClientCore, name: str, incarnation: int = 0) -> Operation
     yield from ask(core, DeleteTopic(name, incarnation),
                    happened={Code.UNKNOWN_TOPIC: DeleteTopicReply()})
     core.metadata.forget_topic(name)
+
+
+def add_partitions(core: ClientCore, name: str, partitions: int, dry_run: bool = False,
+                   ) -> Operation[TopicMetadata]:
+    """Add partitions to a topic, so that it has ``partitions`` of them, and return its metadata.
+    ``dry_run``: only check, and return the present metadata.
+
+    Records with a key go to other partitions from then on, so that the order of those of one key
+    does not hold across the addition.  Consumers of the whole topic read the new partitions from
+    their first record on.  A repetition by this call, after a lost answer, adds nothing twice.
+    Raises ``InvalidPartitions`` if the topic has as many or more, ``UnknownTopic``,
+    ``InvalidRequest`` for an internal topic, ``LimitExceeded`` with limit and value, and
+    ``AmbiguousOutcome`` when no answer came in 10 s."""
+    yield from catch_up(core)
+    incarnation = (yield from topic_metadata(core, name)).incarnation
+    reply = yield from ask(core, AddPartitions(
+        name, partitions, incarnation, core.rng.randbytes(TOPIC_NONCE_BYTES), dry_run))
+    core.metadata.created(reply.topic)
+    return reply.topic
 
 
 def list_topics(core: ClientCore, count_max: int | None = None) -> Operation[list[TopicSummary]]:

@@ -16,7 +16,7 @@ from multiraft.wire.members import GroupMembers, RecoverGroup
 from multiraft.wire.pool import GrowPool
 
 _CHANGES = frozenset((
-    messages.CreateTopic, messages.DeleteTopic, messages.DeleteRecords,
+    messages.CreateTopic, messages.DeleteTopic, messages.AddPartitions, messages.DeleteRecords,
     messages.TransferLeadership, RecoverGroup,
     nodes.JoinCluster, nodes.RemoveNode, nodes.ScrubNode, nodes.ControlCleaner,
     placements.SwitchPartition,

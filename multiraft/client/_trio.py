@@ -160,6 +160,7 @@ class Client(AsyncBlock):
 
     create_topic = async_method(_operations.create_topic)
     delete_topic = async_method(_operations.delete_topic)
+    add_partitions = async_method(_operations.add_partitions)
     list_topics = async_method(_operations.list_topics)
     describe_topic = async_method(_operations.describe_topic)
     topic_metadata = async_method(_operations.topic_metadata)

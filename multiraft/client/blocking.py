@@ -77,6 +77,7 @@ from multiraft.wire.errors import (
     BatchTooLarge,
     CorruptBatch,
     InvalidBatch,
+    InvalidPartitions,
     InvalidRequest,
     InvalidSetting,
     InvalidTopicName,
@@ -110,14 +111,14 @@ __all__ = [
     "AmbiguousOutcome", "BatchDelivery", "BatchReceipt", "BatchTooLarge", "BufferFull", "Client",
     "Closed", "ConcurrentUse", "ConfigError", "Consumer", "ConsumerOptions", "CorruptBatch",
     "DecompressionTooLarge", "DeletedRecords", "FetchedBatch", "Forked", "Gap", "InvalidBatch",
-    "InvalidRequest", "InvalidSetting", "InvalidTopicName", "LeaderUnknown", "LimitExceeded",
-    "MultiRaftError", "NeedsTrio", "NetworkLimits", "NoNodeAnswered", "NotAuthorized", "NotLeader",
-    "OffsetNotAvailable", "OffsetOutOfRange", "OffsetRange", "OutOfOrderSequence", "OversizedBatch",
-    "PartitionDescription", "Producer", "ProducerFenced", "ProducerOptions", "Quarantined",
-    "QueueFull", "Record", "RecordReceipt", "RecordTooLarge", "RecordsNotSent", "RequestError",
-    "ShuttingDown", "StaleTransaction", "Start", "StorageFull", "TimedOut", "Timestamp",
-    "TlsSettings", "TopicDescription", "TopicExists", "UnknownPartition", "UnknownProducer",
-    "UnknownTopic", "UnreadableBatch", "Unsupported", "VALUE_BYTES_MAX", "Wait",
+    "InvalidPartitions", "InvalidRequest", "InvalidSetting", "InvalidTopicName", "LeaderUnknown",
+    "LimitExceeded", "MultiRaftError", "NeedsTrio", "NetworkLimits", "NoNodeAnswered",
+    "NotAuthorized", "NotLeader", "OffsetNotAvailable", "OffsetOutOfRange", "OffsetRange",
+    "OutOfOrderSequence", "OversizedBatch", "PartitionDescription", "Producer", "ProducerFenced",
+    "ProducerOptions", "Quarantined", "QueueFull", "Record", "RecordReceipt", "RecordTooLarge",
+    "RecordsNotSent", "RequestError", "ShuttingDown", "StaleTransaction", "Start", "StorageFull",
+    "TimedOut", "Timestamp", "TlsSettings", "TopicDescription", "TopicExists", "UnknownPartition",
+    "UnknownProducer", "UnknownTopic", "UnreadableBatch", "Unsupported", "VALUE_BYTES_MAX", "Wait",
 ]
 
 #: A producer that is only given records serves the sockets at least this often.
@@ -270,6 +271,7 @@ class Client:
 
     create_topic = blocking_method(_operations.create_topic)
     delete_topic = blocking_method(_operations.delete_topic)
+    add_partitions = blocking_method(_operations.add_partitions)
     list_topics = blocking_method(_operations.list_topics)
     describe_topic = blocking_method(_operations.describe_topic)
     topic_metadata = blocking_method(_operations.topic_metadata)

@@ -186,6 +186,9 @@ def committed_ranges(client: Client, names: Sequence[str]) -> CommittedRanges:
         name = by_incarnation.get(row.incarnation)
         if name is not None:
             decided.update(((name, number), offset) for number, offset in enumerate(row.offsets))
+            # Partitions that were added since the transaction began may have its records from 0 on.
+            count = len(known[name][0].partitions)
+            decided.update(((name, number), 0) for number in range(len(row.offsets), count))
     return CommittedRanges(known, decided)
 
 

@@ -215,6 +215,19 @@ class DeleteTopic(NamedTuple):
     incarnation: int = 0
 
 
+class AddPartitions(NamedTuple):
+    """Request to add partitions to a topic, so that it has ``partitions``, which must be more than
+    it has.  ``incarnation``: of the topic, 0 = the present topic of that name.  ``nonce``: 16
+    random bytes; a repetition with the same nonce is answered as the first request.  None = a
+    repetition is not recognised.  ``dry_run``: only check."""
+
+    name: str
+    partitions: int
+    incarnation: int = 0
+    nonce: bytes | None = None
+    dry_run: bool = False
+
+
 class ListTopics(NamedTuple):
     """Request for topics with names after ``after``, in order, at most ``count_max``."""
 
@@ -308,6 +321,12 @@ class CreateTopicReply(NamedTuple):
 
 class DeleteTopicReply(NamedTuple):
     pass
+
+
+class AddPartitionsReply(NamedTuple):
+    """The topic, with the added partitions unless they were only checked."""
+
+    topic: TopicMetadata
 
 
 class ListTopicsReply(NamedTuple):
@@ -423,6 +442,9 @@ REQUESTS: dict[str, Shape] = {
         "replication_factor": _node, "nonce": nullable(_uuid),
         "settings": nullable(settings.pairs)}, sparse=("nonce", "settings")),
     "delete_topic": Shape(DeleteTopic, {"name": _any_name, "incarnation": _u64}),
+    "add_partitions": Shape(AddPartitions, {
+        "name": _any_name, "partitions": _u32, "incarnation": _u64,
+        "nonce": nullable(_uuid), "dry_run": schema.boolean}),
     "list_topics": Shape(ListTopics, {
         "after": _any_name, "count_max": schema.integer(1, TOPICS_PER_REQUEST_MAX)}),
     "init_producer": Shape(InitProducer, {
@@ -464,6 +486,7 @@ RESPONSES: dict[str, Shape] = {
     "report_corruption": Shape(ReportCorruptionReply, {"damaged": schema.boolean}),
     "create_topic": Shape(CreateTopicReply, {"topic": _topic}),
     "delete_topic": Shape(DeleteTopicReply, {}),
+    "add_partitions": Shape(AddPartitionsReply, {"topic": _topic}),
     "list_topics": Shape(ListTopicsReply, {
         "topics": list_of(row(TopicSummary, _name, _uuid, _u64, _u32), TOPICS_PER_REQUEST_MAX),
         "more": schema.boolean}),
@@ -493,7 +516,7 @@ RESPONSES: dict[str, Shape] = {
 }
 
 #: Changes that a node passes on to the metadata leader for a client of another protocol.
-_PASSED_ON = ("alter_settings", "create_topic", "delete_topic", "init_producer")
+_PASSED_ON = ("add_partitions", "alter_settings", "create_topic", "delete_topic", "init_producer")
 PEER_REQUESTS: dict[str, Shape] = {op: REQUESTS[op] for op in _PASSED_ON}
 PEER_RESPONSES: dict[str, Shape] = {op: RESPONSES[op] for op in _PASSED_ON}
 
@@ -510,6 +533,7 @@ Request = (
     | ReportCorruption
     | CreateTopic
     | DeleteTopic
+    | AddPartitions
     | ListTopics
     | InitProducer
     | ClusterStatus
@@ -527,8 +551,8 @@ Request = (
     | sinks.Request
 )
 Reply = (MetadataReply | ProduceReply | FetchReply | ListOffsetsReply | DeleteRecordsReply
-         | ReportCorruptionReply | CreateTopicReply | DeleteTopicReply | ListTopicsReply
-         | InitProducerReply
+         | ReportCorruptionReply | CreateTopicReply | DeleteTopicReply | AddPartitionsReply
+         | ListTopicsReply | InitProducerReply
          | ClusterStatusReply | ListGroupsReply | TransferLeadershipReply | NodeStatusReply
          | GroupDescribeReply | members.Reply | nodes.Reply | placements.Reply | plans.Reply
          | pool.Reply | settings.Reply | sinks.Reply | sizes.Reply)

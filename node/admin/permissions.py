@@ -83,6 +83,7 @@ NEEDS: dict[type, Needs] = {
         (Operation.DESCRIBE, _TOPIC, name) for name in dict.fromkeys(request.topics or ())],
     wire.ListTopics: _on_any(Operation.DESCRIBE, _TOPIC),
     wire.DeleteTopic: _on_topic(Operation.DELETE, "name"),
+    wire.AddPartitions: _on_topic(Operation.ALTER, "name"),
     wire.DeleteRecords: lambda request, state: _on_topics_of(
         Operation.DELETE, (row.incarnation for row in request.partitions), state),
     sizes.TopicSizes: _on_any(Operation.DESCRIBE, _TOPIC),

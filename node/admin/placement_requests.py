@@ -74,12 +74,13 @@ class PlacementAdmin:
                    number: int) -> wire.PlacementRow:
         """Return the row of partition ``number``: group of its hash, epoch history and pending
         switch (zeros = none). O(entries)."""
-        incarnation = topic.incarnation + number
+        incarnation = topic.incarnation_of(number)
         switch = state.placed.switches.get(incarnation, state_machine.Switch(0, 0))
         entries = tuple(
             wire.EpochRow(*entry[:3]) for entry in state.epoch_history(topic, incarnation)
         )
-        hashed_group, = default_groups(incarnation, 1, topic.pool_size, state.hash_seed)
+        hashed_group, = default_groups(incarnation, 1, topic.pool_size_of(incarnation),
+                                       state.hash_seed)
         return wire.PlacementRow(number, incarnation, hashed_group, entries, switch.epoch,
                                  switch.to_group)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from multiraft.errors import NotLeader, ProposalError
+from multiraft.settings.effective import is_internal
 from multiraft.types import METADATA_GROUP
 from multiraft.wire import members
 from multiraft.wire import messages as wire
@@ -27,12 +28,14 @@ from multiraft.wire.connection import RequestEvent
 from multiraft.wire.errors import (
     Code,
     ErrorDetail,
+    InvalidPartitions,
     InvalidRequest,
     LeaderUnknown,
     LimitExceeded,
     StaleMetadata,
     TimedOut,
     UnknownTopic,
+    Unsupported,
     exception_for,
 )
 from multiraft.wire.schema import I16_MAX
@@ -46,6 +49,7 @@ from node.config import NodeConfig
 from node.loop.steps import ROWS_PER_STEP, parts
 from node.loop.turns import Turns
 from node.metadata import state_machine
+from node.metadata.node_releases import added_partitions_fault
 from node.metadata.settings_table import NONE
 from node.peers.registry import PeerRegistry
 from node.replicas.group_description import describe_group
@@ -172,7 +176,7 @@ class Admin:
     def _partition_metadata(self, topic: state_machine.Topic, number: int,
                             entry: state_machine.EpochEntry) -> wire.PartitionMetadata:
         leader, term = self._core.status.leader_hint(entry.group)
-        return wire.PartitionMetadata(number, topic.incarnation + number, entry.group, leader,
+        return wire.PartitionMetadata(number, topic.incarnation_of(number), entry.group, leader,
                                       entry.leader_epoch_base + term, entry.epoch)
 
     async def _create_topic(self, request: wire.CreateTopic) -> wire.CreateTopicReply:
@@ -187,7 +191,7 @@ class Admin:
         # else the topic was deleted or recreated meanwhile
         settings = None
         if known is None or known.id != topic_id:
-            self._check_room(request.partitions)
+            self._check_room(request.partitions, request.partitions, 1)
             settings = self._judged_settings(request)
         self._creating += request.partitions
         try:
@@ -207,19 +211,21 @@ class Admin:
                          [SettingChange(*pair) for pair in request.settings])
         return tuple((name, value) for name, value in changes if value is not None)
 
-    def _check_room(self, partitions: int) -> None:
-        """Return if a topic of so many partitions fits, or this node does not lead the metadata
-        group. Raises ``LimitExceeded`` with the limit that it would exceed.
+    def _check_room(self, partitions: int, added: int, topics: int) -> None:
+        """Return if a topic of so many ``partitions``, of which so many are ``added``, fits beside
+        the others, or this node does not lead the metadata group. ``topics``: 1 = the topic is new.
+        Raises ``LimitExceeded`` with the limit that it would exceed.
 
         Another node's refusal names the leader's address. Creations in progress count as if each
         were a topic of its own."""
         limits, state = self._config.limits, self._metadata_log.state
         if not self._core.status.is_leader(METADATA_GROUP):
             return
-        for name, value in (
-                ("partitions_per_topic_max", partitions),
-                ("topics_max", state.topics_count + self._creating + 1),
-                ("partitions_max", state.partitions_count + self._creating + partitions)):
+        values = {"partitions_per_topic_max": partitions,
+                  "partitions_max": state.partitions_count + self._creating + added}
+        if topics:
+            values["topics_max"] = state.topics_count + self._creating + topics
+        for name, value in values.items():
             limit = getattr(limits, name)
             if value > limit:
                 raise LimitExceeded(f"{name} is {limit}; with this topic there would be {value}",
@@ -239,6 +245,40 @@ class Admin:
             state_machine.DeleteTopic(request.name, topic.id), topic.partitions
         )
         return wire.DeleteTopicReply()
+
+    async def _add_partitions(self, request: wire.AddPartitions) -> wire.AddPartitionsReply:
+        self._metadata_log.check_leading()
+        topic = self._metadata_log.state.topic(request.name)
+        if topic is None or request.incarnation not in (0, topic.incarnation):
+            named = f" with incarnation {request.incarnation}" if request.incarnation else ""
+            raise UnknownTopic(f"no topic is named {request.name!r:.80}{named}")
+        request_id = request.nonce or uuid.uuid4().bytes
+        added = request.partitions - topic.partitions
+        if all(addition.request_id != request_id for addition in topic.added):
+            self._judge_addition(topic, request.partitions)
+            if request.dry_run:
+                return wire.AddPartitionsReply(await self._topic_metadata(topic))
+        self._creating += max(0, added)
+        try:
+            topic = await self._propose_wide(state_machine.AddPartitions(
+                topic.name, topic.id, request.partitions, request_id), added)
+        finally:
+            self._creating -= max(0, added)
+        return wire.AddPartitionsReply(await self._topic_metadata(topic))
+
+    def _judge_addition(self, topic: state_machine.Topic, partitions: int) -> None:
+        """Return if a topic may get so many partitions. Raises the error of the refusal."""
+        fault = added_partitions_fault(self._metadata_log.state.nodes())
+        if fault:
+            raise Unsupported(fault)
+        if is_internal(topic.name):
+            raise InvalidRequest(f"{topic.name} is an internal topic: nodes append to it, and the "
+                                 f"number of its partitions is theirs")
+        if partitions <= topic.partitions:
+            raise InvalidPartitions(
+                f"topic {topic.name} has {topic.partitions} partitions: {partitions} would not be "
+                f"more, and none can be taken away", value=topic.partitions)
+        self._check_room(partitions, partitions - topic.partitions, 0)
 
     async def _list_topics(self, request: wire.ListTopics) -> wire.ListTopicsReply:
         await self._turns.take(request.count_max)
@@ -382,7 +422,8 @@ class Admin:
 
     _handlers: dict[type, Callable[[Admin, Any], Awaitable[Any]]] = {
         wire.Metadata: _metadata, wire.CreateTopic: _create_topic,
-        wire.DeleteTopic: _delete_topic, wire.ListTopics: _list_topics,
+        wire.DeleteTopic: _delete_topic, wire.AddPartitions: _add_partitions,
+        wire.ListTopics: _list_topics,
         wire.InitProducer: _init_producer, wire.ClusterStatus: _cluster_status,
         wire.ListGroups: _list_groups, wire.TransferLeadership: _transfer_leadership,
         members.GroupMembers: _group_members, members.RecoverGroup: _recover_group,

@@ -30,6 +30,7 @@ from node.kafka.fetch import FetchRequests
 from node.kafka.leader_epochs import EpochRequests
 from node.kafka.list_offsets import OffsetRequests
 from node.kafka.log_dirs import LogDirRequests
+from node.kafka.partition_requests import PartitionAdditions
 from node.kafka.preferred_replicas import PreferredReplicas
 from node.kafka.produce import ProduceRequests
 from node.kafka.raised_epochs import RaisedEpochs
@@ -82,6 +83,7 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
     changes = TopicChanges(metadata.log, topics, peers.passed_on_requests,
                            admin.handlers[DescribeSettings], config.kafka, limits,
                            lambda: metadata.known.facts.replication_factor, tasks, env.turns)
+    additions = PartitionAdditions(metadata.log, peers.passed_on_requests, tasks, env.turns)
     settings = SettingRequests(admin.handlers[DescribeSettings], peers.passed_on_requests,
                                config.node.id, node_settings(
                                    config, metadata.known.facts.replication_factor), tasks)
@@ -109,6 +111,7 @@ def build_kafka(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads: 
         ApiKey.ALTER_CONFIGS: Handler(settings.replace, settings.refuse_replacement),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(settings.alter, settings.refuse_alteration),
         ApiKey.DESCRIBE_LOG_DIRS: Handler(log_dirs.handle, log_dirs.refuse),
+        ApiKey.CREATE_PARTITIONS: Handler(additions.handle, additions.refuse),
         ApiKey.DESCRIBE_CLUSTER: Handler(cluster.describe, cluster.refuse_description),
     }, tasks, reads.fetch_handler, env.poller, cluster_id, config.node.id)
     connections = ClientConnections(sessions, requests, env.poller, env.turns, env.log,

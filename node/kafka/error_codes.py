@@ -47,6 +47,7 @@ _RECORDS: dict[int, ErrorCode] = {
     Code.LIMIT_EXCEEDED: ErrorCode.POLICY_VIOLATION,
     Code.INVALID_SETTING: ErrorCode.INVALID_CONFIG,
     Code.NOT_AUTHORIZED: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    Code.INVALID_PARTITIONS: ErrorCode.INVALID_PARTITIONS,
 }
 #: Consumers of all clients repeat a fetch after NOT_LEADER_OR_FOLLOWER; some end with an error
 #: after REQUEST_TIMED_OUT or OFFSET_NOT_AVAILABLE, and Java's after LEADER_NOT_AVAILABLE.

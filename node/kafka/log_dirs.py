@@ -125,7 +125,7 @@ class LogDirRequests:
         histories = state.placed.epoch_histories
         found = []
         for number, last in zip(part, state.last_epoch_entries(topic, part), strict=True):
-            incarnation = topic.incarnation + number
+            incarnation = topic.incarnation_of(number)
             size = self._size(incarnation, histories.get(incarnation) or (last,))
             if size is not None:
                 found.append(_Partition(partition_index=number, partition_size=size))

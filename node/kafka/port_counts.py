@@ -32,6 +32,7 @@ _ROWS: dict[int, tuple[str, ...]] = {
     ApiKey.FIND_COORDINATOR: ("coordinators",),
     ApiKey.CREATE_TOPICS: ("topics",),
     ApiKey.DELETE_TOPICS: ("responses",),
+    ApiKey.CREATE_PARTITIONS: ("results",),
     ApiKey.DELETE_RECORDS: ("topics", "partitions"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ("topics", "partitions"),
     ApiKey.DESCRIBE_CONFIGS: ("results",),

@@ -52,9 +52,15 @@ class StagedRecords:
     def begins(self) -> dict[int, int]:
         """Return for partitions that may have batches of open transactions the offset from which
         on, by their incarnations.  O(partitions of the topics that open transactions name)."""
-        return {incarnation + number: offset
-                for incarnation, offsets in self._metadata_log.state.sinks.staged()
-                for number, offset in enumerate(offsets)}
+        state, found = self._metadata_log.state, {}
+        for incarnation, offsets in state.sinks.staged():
+            topic = state.topic_at(incarnation)
+            if topic is None:
+                continue
+            for number in range(topic.partitions):
+                found[topic.incarnation_of(number)] = (
+                    offsets[number] if number < len(offsets) else 0)
+        return found
 
     def open_offset(self, buffers: Sequence[Buffer]) -> int:
         """Return the offset of the first batch whose transaction is not decided, -1 = none.

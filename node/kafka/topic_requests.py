@@ -103,7 +103,7 @@ class TopicChanges:
         twice = {name for name, times in Counter(topic.name for topic in message.topics).items()
                  if times > 1}
         results = [_creation_failed(name, TWICE) for name in sorted(twice)]
-        deadline = _deadline(message.timeout_ms)
+        deadline = deadline_of(message.timeout_ms)
         creates_all = cluster_fault(session, Operation.CREATE) is None
         for asked in message.topics:
             if asked.name in twice:
@@ -152,7 +152,8 @@ class TopicChanges:
             reply = await self._passed_on_requests.ask(validated(CreateTopic(
                 asked.name, partitions, nonce=uuid.uuid4().bytes, settings=pairs or None)))
             # This node may apply the creation later than the metadata leader.
-            await self._until(lambda: self._topics.topic("", reply.topic.id, True) is not None)
+            await until_applied(self._metadata_log, lambda: self._topics.topic(
+                "", reply.topic.id, True) is not None)
             described = await self._settings(DescribeSettings(asked.name))
             return CreateTopicsResponse.CreatableTopicResult(
                 name=asked.name, topic_id=reply.topic.id, error_message=None,
@@ -185,7 +186,7 @@ class TopicChanges:
 
     async def _deleted(self, session: Session, request: KafkaRequest) -> DeleteTopicsResponse:
         """Return the response.  O(topics) changes of the metadata."""
-        deadline = _deadline(request.message.timeout_ms)
+        deadline = deadline_of(request.message.timeout_ms)
         results = []
         named = [(asked, self._topics.topic(asked.name or "", asked.topic_id, asked.name is None))
                  for asked in _to_delete(request)]
@@ -225,20 +226,19 @@ class TopicChanges:
                 await self._passed_on_requests.ask(validated(DeleteTopic(name)))
                 return None
             await self._passed_on_requests.ask(DeleteTopic(topic.name, topic.incarnation))
-            await self._until(lambda: self._topics.topic("", topic.id, True) is None)
+            await until_applied(self._metadata_log,
+                                lambda: self._topics.topic("", topic.id, True) is None)
             return None
         return TOO_LATE
 
-    # ---- both ----------------------------------------------------------------------------------
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        """Wait until a condition on the metadata applied here holds."""
-        log = self._metadata_log
-        while not holds():
-            await log.applied(log.state.version + 1, METADATA_WAIT_S)
+async def until_applied(log: MetadataLog, holds: Callable[[], bool]) -> None:
+    """Wait until a condition on the metadata applied here holds."""
+    while not holds():
+        await log.applied(log.state.version + 1, METADATA_WAIT_S)
 
 
-def _deadline(timeout_ms: int) -> float:
+def deadline_of(timeout_ms: int) -> float:
     """Return the time, on trio's clock, up to which a request may take."""
     return trio.current_time() + min(max(timeout_ms, TIMEOUT_MS_MIN), TIMEOUT_MS_MAX) / 1000
 

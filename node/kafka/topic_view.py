@@ -114,7 +114,7 @@ def incarnation_of(topic: Topic | None, partition: int) -> int:
     number."""
     if topic is None or not 0 <= partition < topic.partitions:
         return NO_PARTITION
-    return topic.incarnation + partition
+    return topic.incarnation_of(partition)
 
 
 def endpoint_of(node: NodeRecord) -> Endpoint | None:

@@ -159,6 +159,16 @@ class DeleteTopic(NamedTuple):
     topic_id: bytes
 
 
+class AddPartitions(NamedTuple):
+    """Add partitions to a topic, so that it has ``partitions``.  ``request_id``: 16 bytes of the
+    proposer; the same id again for the same topic is the same request."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    request_id: bytes
+
+
 class AllocateProducerIds(NamedTuple):
     """Allocate a block of ``count`` producer ids that were never granted before."""
 
@@ -229,9 +239,9 @@ class TrimEpochHistory(NamedTuple):
 
 
 Command = (Bootstrap | RegisterNode | RemoveNode | RecordMembers | CreateTopic | DeleteTopic
-           | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | GrowPool | OpenPool
-           | DecideSwitch | PublishSwitch | TrimEpochHistory | ApplyPlan | ControlPlan | StepMove
-           | SetNodeState | BeginTransaction | CommitTransaction | AbortTransaction
+           | AddPartitions | AllocateProducerIds | BumpProducerEpoch | RecoverGroup | GrowPool
+           | OpenPool | DecideSwitch | PublishSwitch | TrimEpochHistory | ApplyPlan | ControlPlan
+           | StepMove | SetNodeState | BeginTransaction | CommitTransaction | AbortTransaction
            | VoidTransactions | AlterSettings)
 
 _u64 = schema.integer(0, schema.U64_MAX)
@@ -296,6 +306,9 @@ COMMANDS: dict[str, Shape] = {
         "name": _any_name, "topic_id": _topic_id, "partitions": schema.integer(0, schema.U32_MAX),
         "settings": nullable(setting_pairs)}, sparse=("settings",)),
     "delete_topic": Shape(DeleteTopic, {"name": _any_name, "topic_id": _topic_id}),
+    "add_partitions": Shape(AddPartitions, {
+        "name": _any_name, "topic_id": _topic_id, "partitions": schema.integer(0, schema.U32_MAX),
+        "request_id": _topic_id}),
     "allocate_producer_ids": Shape(AllocateProducerIds, {
         "count": schema.integer(1, PRODUCER_IDS_PER_BLOCK_MAX)}),
     "bump_producer_epoch": Shape(BumpProducerEpoch, {

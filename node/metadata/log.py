@@ -13,6 +13,7 @@ proposes it, and the state machine refuses repetitions by later leaders.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -292,7 +293,8 @@ def _exceptions(state: MetadataState, name: str) -> dict[int, list[int]]:
     if topic is None or not (placed.epoch_histories or placed.switches):
         return {}
     found: dict[int, list[int]] = {}
-    for partition in range(topic.incarnation, topic.incarnation + topic.partitions):
+    for partition in chain.from_iterable(
+            range(run.incarnation, run.incarnation + run.count) for run in topic.runs()):
         if partition in placed.epoch_histories or partition in placed.switches:
             groups = [entry.group for entry in state.epoch_history(topic, partition)]
             if partition in placed.switches:

@@ -2,8 +2,9 @@
 
 Contract.  Pure functions of the rows of the nodes.  A leader proposes kinds 8 to 11 of entries, and
 version 2 of LOG_START, only while ``retention_entries_fault`` is empty.  A node compacts the Raft
-log of a group with partitions only while ``data_snapshots_fault`` is, and registers an address for
-Kafka's clients only while ``kafka_addresses_fault`` is.
+log of a group with partitions only while ``data_snapshots_fault`` is, registers an address for
+Kafka's clients only while ``kafka_addresses_fault`` is, and proposes to add partitions to a topic
+only while ``added_partitions_fault`` is.
 
 Theory.  A node records its release when it registers, before it takes part again: the metadata
 know the release of each node that runs.  A node that goes back to an earlier release is not
@@ -29,6 +30,10 @@ DATA_SNAPSHOTS_SINCE = (0, 2)
 
 #: First release that reads an address for Kafka's clients in the row of a node.
 KAFKA_ADDRESSES_SINCE = (0, 2)
+
+#: First release that knows the command that adds partitions to a topic, and reads their table in a
+#: snapshot.
+ADDED_PARTITIONS_SINCE = (0, 2)
 
 #: Nodes that a refusal names; it always tells their number.
 NODES_NAMED = 4
@@ -60,8 +65,19 @@ def kafka_addresses_fault(nodes: Iterable[NodeRecord]) -> str:
     """Return why nodes may not register addresses for Kafka's clients yet: nodes of earlier
     releases, which could not read them.  Empty if they may.  A node that was never started is none
     of them.  O(nodes)."""
-    return _fault((node for node in nodes if node.incarnation or node.version),
-                  KAFKA_ADDRESSES_SINCE, "addresses for Kafka's clients need")
+    return _fault(_started(nodes), KAFKA_ADDRESSES_SINCE, "addresses for Kafka's clients need")
+
+
+def added_partitions_fault(nodes: Iterable[NodeRecord]) -> str:
+    """Return why partitions may not be added to topics yet: nodes of earlier releases, which would
+    stop at the command.  Empty if they may be.  A node that was never started is none of them.
+    O(nodes)."""
+    return _fault(_started(nodes), ADDED_PARTITIONS_SINCE, "partitions that are added to a topic "
+                  "need")
+
+
+def _started(nodes: Iterable[NodeRecord]) -> list[NodeRecord]:
+    return [node for node in nodes if node.incarnation or node.version]
 
 
 def _fault(nodes: Iterable[NodeRecord], since: tuple[int, int], what: str) -> str:

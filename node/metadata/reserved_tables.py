@@ -6,13 +6,11 @@ snapshot, as it refuses a later version.
 
 * ``users``: names, and what proves their passwords
 * ``quotas``: limits of rates by user and client id
-* ``added_partitions``: incarnations of partitions that were added to a topic after its creation;
-  those that a topic has from its creation follow its own incarnation
 """
 
 from __future__ import annotations
 
-RESERVED = ("users", "quotas", "added_partitions")
+RESERVED = ("users", "quotas")
 
 
 def snapshot() -> dict:

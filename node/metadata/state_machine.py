@@ -7,12 +7,13 @@ error of the client is a ``Result`` with a code, never an exception, so that all
 it. ``version`` is the index of the last command applied; replies carry it, and a node whose version
 is lower waits.
 
-Invariants.  Incarnations come from one counter and are never used twice.  A topic's partitions have
-consecutive incarnations, the first of which is the topic's own.  The counts per group are updated
-at each change; no command walks all topics.  Group 0 holds no partitions.
+Invariants.  Incarnations come from one counter and are never used twice.  The partitions that a
+topic is created with have consecutive incarnations, the first of which is the topic's own; so have
+those that one command adds to it.  The counts per group are updated at each change; no command
+walks all topics.  Group 0 holds no partitions.
 
 Theory.  A partition without a stored history is in the group that ``placement.default_group``
-computes for the pool size recorded with its topic, at epoch 1 from offset 0.  Only exceptions are
+computes for the pool size at its creation, at epoch 1 from offset 0.  Only exceptions are
 stored (``placement_table.py``), so a topic costs one tuple, two map entries and no object per
 partition.  Topics are tuples of plain values, which the garbage collector stops visiting.
 """
@@ -36,8 +37,10 @@ from multiraft.wire.sinks import (
     VoidTransactions,
 )
 from node.metadata import placement_table, reserved_tables
+from node.metadata.added_partitions import AddedPartitions, restored
 from node.metadata.commands import (
     PARTITIONS_PER_TOPIC_MAX,
+    AddPartitions,
     AllocateProducerIds,
     AlterSettings,
     ApplyPlan,
@@ -76,11 +79,12 @@ from node.metadata.plan_table import PlanTable
 from node.metadata.producer_table import ProducerTable
 from node.metadata.result import Result, over, refused
 from node.metadata.settings_table import CLUSTER, SettingsTable
-from node.metadata.topics import Location, Topic, topic_name_fault
+from node.metadata.topics import Location, Run, Topic, topic_name_fault
 from node.metadata.transaction_table import TransactionTable
 from placement import assign
 
 __all__ = [
+    "AddPartitions",
     "AllocateProducerIds",
     "AlterSettings",
     "ApplyPlan",
@@ -154,7 +158,7 @@ class MetadataState:
     __slots__ = ("version", "cluster_id", "pool_size", "replication_factor", "hash_seed",
                  "partitions_count", "table", "placed", "plans", "sinks", "settings",
                  "_group_counts", "producers", "_next_incarnation", "_topics", "_by_incarnation",
-                 "_by_id", "_recovered")
+                 "_by_id", "_recovered", "_added")
 
     def __init__(self) -> None:
         self.version = 0
@@ -176,6 +180,7 @@ class MetadataState:
         #: The same topics by their own incarnation, which is that of their first partition.
         self._by_incarnation: SortedDict[int, Topic] = SortedDict()
         self._by_id: dict[bytes, Topic] = {}  # the same topics
+        self._added = AddedPartitions()  # where partitions are that were added to topics
         #: Group -> (incarnation, node that it was recovered from), after forced recoveries.
         self._recovered: dict[int, tuple[int, int]] = {}
 
@@ -252,12 +257,8 @@ class MetadataState:
         topic = Topic(command.name, command.topic_id, self._next_incarnation, command.partitions,
                       self.pool_size)
         self._next_incarnation += topic.partitions
-        self._topics[topic.name] = topic
-        self._by_incarnation[topic.incarnation] = topic
-        self._by_id[topic.id] = topic
-        for group in self._place(topic):
-            self._group_counts[group] += 1
-        self.partitions_count += topic.partitions
+        self._put_topic(topic)
+        self._place(topic.runs()[0])
         self.settings.put(self.version, topic.incarnation, _sorted(command.settings))
         return Result(Code.OK, topic)
 
@@ -273,37 +274,73 @@ class MetadataState:
             return over("partitions of a topic", PARTITIONS_PER_TOPIC_MAX, command.partitions)
         if len(self._topics) >= TOPICS_MAX:
             return over("topics", TOPICS_MAX, len(self._topics) + 1)
-        partitions = self.partitions_count + command.partitions
+        return (self._too_many(command.partitions)
+                or self.settings.fault(self._next_incarnation, _sorted(command.settings)))
+
+    def _too_many(self, added: int) -> Result | None:
+        partitions = self.partitions_count + added
         if partitions > PARTITIONS_MAX:
             return over("partitions of the cluster", PARTITIONS_MAX, partitions)
-        return self.settings.fault(self._next_incarnation, _sorted(command.settings))
+        return None
 
-    def _place(self, topic: Topic) -> tuple[int, ...]:
-        """Return the groups of a new topic's partitions: those of the hash, or others where the
-        hash's are full. Record the exceptions.
+    def _put_topic(self, topic: Topic) -> None:
+        """Add a topic, or replace it by one with more partitions."""
+        self._topics[topic.name] = topic
+        self._by_incarnation[topic.incarnation] = topic
+        self._by_id[topic.id] = topic
+
+    def _place(self, run: Run) -> None:
+        """Count new partitions in their groups: those of the hash, or others where the hash's are
+        full. Record the exceptions.
 
         After a growth of the pool old groups are full, and many partitions differ. When half of the
         table, which is reserved for plans, would be needed, all partitions follow the hash."""
-        incarnations = range(topic.incarnation, topic.incarnation + topic.partitions)
-        hashed = default_groups(topic.incarnation, topic.partitions, topic.pool_size,
-                                self.hash_seed)
+        incarnations = range(run.incarnation, run.incarnation + run.count)
+        hashed = default_groups(run.incarnation, run.count, run.pool_size, self.hash_seed)
         groups, exceptions = assign(incarnations, self._group_counts, self.partitions_count,
                                     self.hash_seed, hashed)
         if len(exceptions) > self.placed.room - placement_table.EXCEPTIONS_MAX // 2:
-            return tuple(hashed)
+            groups, exceptions = tuple(hashed), ()
         for incarnation, group in exceptions:
             self.placed.epoch_histories[incarnation] = (EpochEntry(FIRST_EPOCH, group, 0),)
-        return groups
+        for group in groups:
+            self._group_counts[group] += 1
+        self.partitions_count += run.count
+
+    def _add_partitions(self, command: AddPartitions) -> Result:
+        topic = self._topics.get(command.name)
+        if topic is None or topic.id != command.topic_id:
+            return _no_topic(command.name, command.topic_id)
+        if any(addition.request_id == command.request_id for addition in topic.added):
+            return Result(Code.OK, topic)  # proposed twice
+        count = command.partitions - topic.partitions
+        if count < 1:
+            return refused(Code.INVALID_PARTITIONS, f"topic {topic.name} has {topic.partitions} "
+                           f"partitions: {command.partitions} would not be more, and none can be "
+                           f"taken away", value=topic.partitions)
+        if command.partitions > PARTITIONS_PER_TOPIC_MAX:
+            return over("partitions of a topic", PARTITIONS_PER_TOPIC_MAX, command.partitions)
+        refusal = self._too_many(count)
+        if refusal is not None:
+            return refusal
+        topic = topic.with_added(count, self._next_incarnation, self.pool_size, command.request_id)
+        self._next_incarnation += count
+        self._put_topic(topic)
+        self._added.put(topic)
+        self._place(topic.runs()[-1])
+        return Result(Code.OK, topic)
 
     def _delete_topic(self, command: DeleteTopic) -> Result:
         topic = self._topics.get(command.name)
         if topic is None or topic.id != command.topic_id:
             return _no_topic(command.name, command.topic_id)
-        entries = self.last_epoch_entries(topic, range(topic.partitions))
-        for incarnation, entry in enumerate(entries, topic.incarnation):
-            self._group_counts[entry.group] -= 1
-            self.placed.forget(incarnation)
-            self.plans.forget_partition(incarnation)
+        for run in topic.runs():
+            entries = self.last_epoch_entries(topic, range(run.number, run.number + run.count))
+            for incarnation, entry in enumerate(entries, run.incarnation):
+                self._group_counts[entry.group] -= 1
+                self.placed.forget(incarnation)
+                self.plans.forget_partition(incarnation)
+        self._added.forget(topic)
         del self._topics[topic.name]
         del self._by_incarnation[topic.incarnation]
         self._by_id.pop(topic.id, None)
@@ -419,39 +456,53 @@ class MetadataState:
         """Return topic, group, epoch history and pending switch of a partition; None = no such
         partition, or it was deleted. O(1) for a topic's first partition, O(log topics) for the
         others."""
-        topic = self._by_incarnation.get(incarnation)
+        topic, number = self._by_incarnation.get(incarnation), 0
         if topic is None:
-            place = self._by_incarnation.bisect_right(incarnation) - 1
-            if place < 0:
+            found = self._owner(incarnation)
+            if found is None:
                 return None
-            topic = self._by_incarnation.peekitem(place)[1]
-            if incarnation >= topic.incarnation + topic.partitions:
-                return None
+            topic, number = found
         epoch_history = self.epoch_history(topic, incarnation)
         entry = epoch_history[-1]
-        return Location(topic, incarnation - topic.incarnation, entry.group, entry.epoch,
+        return Location(topic, number, entry.group, entry.epoch,
                         entry.start_offset, epoch_history, self.placed.switches.get(incarnation),
                         self.settings.batch_bytes_max(topic.incarnation, topic.name),
                         self.settings.has_append_time(topic.incarnation))
 
+    def _owner(self, incarnation: int) -> tuple[Topic, int] | None:
+        """Return the topic of a partition, and its number; None = there is none with that
+        incarnation.  O(log topics + log additions)."""
+        place = self._by_incarnation.bisect_right(incarnation) - 1
+        topics = [self._by_incarnation.peekitem(place)[1]] if place >= 0 else []
+        if self._added:
+            topics.append(self._by_incarnation.get(self._added.owner(incarnation)))
+        for topic in topics:
+            number = topic.number_of(incarnation) if topic is not None else None
+            if number is not None:
+                return topic, number
+        return None
+
     def last_epoch_entries(self, topic: Topic, partitions: range) -> list[EpochEntry]:
         """Return the last entry of the epoch history of each of these partitions, in order: the
-        group that takes its appends. O(partitions log pool)."""
-        first = topic.incarnation + partitions.start
-        entries = [_make_epoch_entry((FIRST_EPOCH, group, 0, 0)) for group in default_groups(
-            first, len(partitions), topic.pool_size, self.hash_seed)]
-        if self.placed.epoch_histories:
-            for at, incarnation in enumerate(range(first, first + len(partitions))):
-                epoch_history = self.placed.epoch_histories.get(incarnation)
-                if epoch_history is not None:
-                    entries[at] = epoch_history[-1]
+        group that takes its appends. O(partitions log pool + additions of the topic)."""
+        entries: list[EpochEntry] = []
+        for run in topic.runs(partitions):
+            entries += [_make_epoch_entry((FIRST_EPOCH, group, 0, 0)) for group in default_groups(
+                run.incarnation, run.count, run.pool_size, self.hash_seed)]
+            if self.placed.epoch_histories:
+                incarnations = range(run.incarnation, run.incarnation + run.count)
+                for at, incarnation in enumerate(incarnations, len(entries) - run.count):
+                    epoch_history = self.placed.epoch_histories.get(incarnation)
+                    if epoch_history is not None:
+                        entries[at] = epoch_history[-1]
         return entries
 
     def epoch_history(self, topic: Topic, incarnation: int) -> EpochHistory:
         """Return the partition's epoch history, oldest entry first; never empty.  O(log pool)."""
         epoch_history = self.placed.epoch_histories.get(incarnation)
         if epoch_history is None:
-            group, = default_groups(incarnation, 1, topic.pool_size, self.hash_seed)
+            group, = default_groups(incarnation, 1, topic.pool_size_of(incarnation),
+                                    self.hash_seed)
             return (EpochEntry(FIRST_EPOCH, group, 0),)
         return epoch_history
 
@@ -501,6 +552,7 @@ class MetadataState:
             "plans": self.plans.snapshot(),
             **self.sinks.snapshot(),
             **self.settings.snapshot(),
+            **self._added.snapshot(self._by_incarnation),
             **reserved_tables.snapshot(),
         }
 
@@ -528,10 +580,15 @@ class MetadataState:
         self._group_counts = list(snapshot["group_counts"])
         self._next_incarnation = snapshot["next_incarnation"]
         topics = list(map(Topic._make, snapshot["topics"]))
+        if snapshot["version"] > 8:
+            topics = restored(snapshot, topics)
         self._topics = SortedDict((topic.name, topic) for topic in topics)
         self._by_incarnation = SortedDict((topic.incarnation, topic) for topic in topics)
         self._by_id = {topic.id: topic for topic in topics}
         self.partitions_count = sum(topic.partitions for topic in topics)
+        for topic in topics:
+            if topic.added:
+                self._added.put(topic)
         self.placed.fill(snapshot)
         if snapshot["version"] > 3:
             self.plans.fill(snapshot["plans"])
@@ -551,15 +608,23 @@ class MetadataState:
         simulator."""
         counts = [0] * len(self._group_counts)
         chained, switched, end = 0, 0, 1
-        for first, topic in self._by_incarnation.items():
-            assert topic.incarnation == first >= end, f"{topic} overlaps the one before"
-            assert self._topics[topic.name] is topic
-            assert self._by_id[topic.id] is topic
-            end = first + topic.partitions
-            for incarnation in range(first, end):
-                counts[self.epoch_history(topic, incarnation)[-1].group] += 1
+        runs = [(run, topic) for topic in self._by_incarnation.values() for run in topic.runs()]
+        for run, topic in sorted(runs, key=lambda each: each[0].incarnation):
+            assert run.incarnation >= end, f"{topic} overlaps the one before"
+            end = run.incarnation + run.count
+            for number, incarnation in enumerate(range(run.incarnation, end), run.number):
+                assert topic.incarnation_of(number) == incarnation
+                location = self.locate(incarnation)
+                assert location is not None and location[:2] == (topic, number)
+                counts[location.group] += 1
                 chained += incarnation in self.placed.epoch_histories
                 switched += incarnation in self.placed.switches
+        for first, topic in self._by_incarnation.items():
+            assert first == topic.incarnation and topic.pool_size <= self.pool_size
+            assert self._topics[topic.name] is topic
+            assert self._by_id[topic.id] is topic
+            assert sum(run.count for run in topic.runs()) == topic.partitions
+        assert len(self._added) == sum(len(topic.added) for topic in self._by_incarnation.values())
         assert end <= self._next_incarnation
         assert (len(self._topics) == len(self._by_incarnation) == len(self._by_id)
                 <= TOPICS_MAX)
@@ -596,6 +661,7 @@ _APPLY: dict[type, Callable[[MetadataState, Any], Result]] = {
     RecordMembers: lambda state, command: state.table.record(command),
     CreateTopic: MetadataState._create_topic,
     DeleteTopic: MetadataState._delete_topic,
+    AddPartitions: MetadataState._add_partitions,
     AllocateProducerIds: lambda state, command: state.producers.allocate(command),
     BumpProducerEpoch: lambda state, command: state.producers.bump(command),
     RecoverGroup: MetadataState._recover_group,

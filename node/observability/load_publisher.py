@@ -166,7 +166,7 @@ class LoadPublisher:
             if topic is None:
                 await self._create()
                 return False
-            incarnation = topic.incarnation + self._place.id % topic.partitions
+            incarnation = topic.incarnation_of(self._place.id % topic.partitions)
             place = self._directory.locate(incarnation)
             assert place is not None
             leader = self._core.status.leader_hint(place.group)[0]
@@ -223,7 +223,7 @@ class LoadPublisher:
             raise Malformed(f"{OP} takes an incarnation")
         try:
             topic = self._metadata_log.state.topic(TOPIC)
-            if topic is None or not 0 <= incarnation - topic.incarnation < topic.partitions:
+            if topic is None or topic.number_of(incarnation) is None:
                 raise InvalidRequest(f"{incarnation} is no partition of {TOPIC}")
             await self._append_here(incarnation, bytes(payload))
         except MultiRaftError as error:

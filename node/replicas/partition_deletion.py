@@ -131,11 +131,12 @@ class PartitionDeletion:
 
     def _examine_topic(self, topic: Topic, placed: Mapping[int, Sequence[int]]) -> Iterator[None]:
         for part in parts(topic.partitions):
-            first = topic.incarnation + part.start
-            groups = default_groups(first, len(part), topic.pool_size, self._state.hash_seed)
-            for partition, group in enumerate(groups, first):
-                for place in placed.get(partition, (group,)):
-                    self._examine(place, partition)
+            for run in topic.runs(part):
+                groups = default_groups(run.incarnation, run.count, run.pool_size,
+                                        self._state.hash_seed)
+                for partition, group in enumerate(groups, run.incarnation):
+                    for place in placed.get(partition, (group,)):
+                        self._examine(place, partition)
             yield
 
     def _examine(self, group: int, partition: int) -> None:

@@ -181,6 +181,14 @@ class FakeClient:
                                    setting.type.kind.name.lower(), values))
         return rows
 
+    def add_partitions(self, name, partitions, dry_run=False):
+        has = self._topic(name)
+        if partitions <= len(has):
+            raise wire.InvalidPartitions(f"topic {name} has {len(has)} partitions")
+        if not dry_run:
+            has += [[] for _ in range(partitions - len(has))]
+        return self.topic_metadata(name)
+
     def delete_topic(self, name):
         self._topic(name)
         del self._cluster.topics[name]

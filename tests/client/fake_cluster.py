@@ -212,6 +212,15 @@ class FakeCluster:
         self.metadata_index += 1
         return parts
 
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """Add partitions to a topic as if by another client."""
+        known = self.topics[name]
+        added = self.add_topic("", partitions - len(known))
+        del self.topics[""]
+        for number, part in enumerate(added, len(known)):
+            part.topic, part.number = name, number
+        self.topics[name] = known + added
+
     def partition(self, incarnation: int) -> Partition | None:
         """Return the partition of an incarnation."""
         for parts in self.topics.values():
@@ -457,6 +466,15 @@ class FakeCluster:
             self.add_topic(request.name, request.partitions)
             self.nonces[request.nonce] = request.name
         return m.CreateTopicReply(self._topic_metadata(request.name)), ()
+
+    async def _add_partitions(self, node, request):
+        has = len(self.topics[request.name])
+        if request.nonce not in self.nonces and request.partitions <= has:
+            return (Code.INVALID_PARTITIONS, ErrorDetail(f"it has {has}", value=has)), ()
+        if request.nonce not in self.nonces and not request.dry_run:
+            self.grow_topic(request.name, request.partitions)
+            self.nonces[request.nonce] = request.name
+        return m.AddPartitionsReply(self._topic_metadata(request.name)), ()
 
     async def _delete_topic(self, node, request):
         if (request.name not in self.topics or request.incarnation

@@ -25,7 +25,8 @@ def records_to_delete(server: Server) -> None:
 
 #: Later parts read what earlier ones have written.
 PARTS: tuple[Callable[[Server], None], ...] = (
-    appends.prepare, records_to_delete, topics.create_topics, topics.metadata, appends.produce,
+    appends.prepare, records_to_delete, topics.create_topics, topics.create_partitions,
+    topics.metadata, appends.produce,
     appends.produce_wrong, appends.identities, reads.fetch, reads.epochs, reads.delete_records,
     reads.list_offsets, reads.log_dirs, topics.settings, topics.replacements,
     topics.delete_topics, protocol.versions,

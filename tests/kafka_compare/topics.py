@@ -8,6 +8,7 @@ from typing import Any
 from multiraft.kafka.apis import ApiKey
 from multiraft.kafka.hot_messages import MetadataRequest
 from multiraft.kafka.messages.alter_configs import AlterConfigsRequest
+from multiraft.kafka.messages.create_partitions import CreatePartitionsRequest
 from multiraft.kafka.messages.create_topics import CreateTopicsRequest
 from multiraft.kafka.messages.delete_topics import DeleteTopicsRequest
 from multiraft.kafka.messages.describe_cluster import DescribeClusterRequest
@@ -92,6 +93,51 @@ def create_topics(server: Server) -> None:
     server.ask("create: a name twice", key, creation(topic("twice"), topic("twice"),
                                                      topic("beside")))
     server.ask("create: none", key, creation())
+
+
+def create_partitions(server: Server) -> None:
+    """Add partitions to topics that ``create_topics`` has created."""
+    key = ApiKey.CREATE_PARTITIONS
+
+    def grown(name: str, count: int, assignments: Sequence[Sequence[int]] | None = None) -> Any:
+        assigned = CreatePartitionsRequest.CreatePartitionsAssignment
+        return CreatePartitionsRequest.CreatePartitionsTopic(
+            name=name, count=count, assignments=None if assignments is None else [
+                assigned(broker_ids=list(brokers)) for brokers in assignments])
+
+    def request(*topics: Any, **fields: Any) -> CreatePartitionsRequest:
+        return CreatePartitionsRequest(topics=list(topics), timeout_ms=TIMEOUT_MS, **fields)
+
+    server.ask_each("add partitions, only checked", key, lambda version: request(
+        grown(f"created-{version + 2}", 3), validate_only=True))
+    server.ask_each("add partitions", key, lambda version: request(
+        grown(f"created-{version + 2}", 3)))
+    server.ask_each("add partitions that are there", key, lambda version: request(
+        grown(f"created-{version + 2}", 3)))
+    server.ask_each("add partitions to a topic that does not exist", key, request(
+        grown("never-created", 3)))
+    for count in (2, 1, 0, -1, 2_147_483_647):
+        for only in (True, False):
+            server.ask(f"add partitions: {count}{', only checked' if only else ''}", key, request(
+                grown("created-2", count), validate_only=only))
+    for label, name in WRONG_NAMES.items():
+        server.ask(f"add partitions: a name with {label}", key, request(grown(name, 3)))
+    server.ask("add partitions: a topic twice", key, request(
+        grown("created-2", 4), grown("created-2", 5), grown("created-3", 4)))
+    for label, assignments in {"replicas": [[1]], "replicas on a node that does not exist": [[77]],
+                               "replicas of too few partitions": [], "no replicas": [[]]}.items():
+        server.ask(f"add partitions: {label}", key, request(grown("created-4", 4, assignments)))
+    server.ask("add partitions: replicas, only checked", key, request(
+        grown("created-5", 4, [[1]]), validate_only=True))
+    server.ask("add partitions: replicas for a topic that does not exist", key, request(
+        grown("never-created", 4, [[1]])))
+    server.ask("add partitions: none", key, request())
+    for timeout in (0, -1):
+        server.ask(f"add partitions within {timeout} ms", key, CreatePartitionsRequest(
+            topics=[grown("never-created", 3)], timeout_ms=timeout))
+    server.ask("metadata after partitions were added", ApiKey.METADATA, MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=f"created-{number}")
+                for number in range(2, 6)]))
 
 
 def delete_topics(server: Server) -> None:

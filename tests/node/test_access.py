@@ -57,7 +57,7 @@ def native_requests(incarnation: int) -> list:
             request = request._replace(partitions=tuple(
                 row._replace(incarnation=incarnation) for row in rows))
         elif hasattr(request, "incarnation") and type(request).__name__ not in (
-                "DeleteTopic", "AlterSettings", "RecoverGroup"):
+                "DeleteTopic", "AddPartitions", "AlterSettings", "RecoverGroup"):
             request = request._replace(incarnation=incarnation)
         if request != wire.Metadata():  # nodes are for everyone
             found.append((request, b""))

@@ -52,6 +52,7 @@ from node.metadata import commands, state_machine
 from node.metadata.commands import encode_command
 from node.metadata.move_phases import Phase
 from node.metadata.state_machine import (
+    AddPartitions,
     AllocateProducerIds,
     AlterSettings,
     BumpProducerEpoch,
@@ -219,7 +220,7 @@ SHAPES: dict[str, object] = {
          "scope": "text",
          "v": "int"},
     "metadata":
-        {"added_partitions": [],
+        {"added_partitions": [["int", [["int", "int", "int", "bytes"]]]],
          "chains": [["int", [["int", "int", "int", "int"]]]],
          "cluster_id": "bytes",
          "group_counts": ["int", "int", "int", "int", "int", "int", "int", "int", "int"],
@@ -659,6 +660,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "record_members": ("group", "incarnation", "version", "voters", "learners", "outgoing"),
     "create_topic": ("name", "topic_id", "partitions", "settings"),
     "delete_topic": ("name", "topic_id"),
+    "add_partitions": ("name", "topic_id", "partitions", "request_id"),
     "alter_settings": ("topic", "topic_id", "changes", "expected"),
     "allocate_producer_ids": ("count",),
     "bump_producer_epoch": ("producer_id", "producer_epoch"),
@@ -737,6 +739,7 @@ def full_metadata() -> dict:
         begin("s", 2, 3, (ENDS,)),
         AlterSettings("t", uuid(1), (SettingChange("retention.ms", "7"),)),
         AlterSettings("", uuid(0), (SettingChange("retention.ms", "8"),)),
+        AddPartitions("t", uuid(1), 6, uuid(9)),
     )
     configuration = replica.state.configuration(2)
     replica(RecordMembers(2, 1, 5, configuration.voters))
@@ -777,7 +780,7 @@ def test_a_snapshot_that_is_sent_has_four_parts():
                                  MetadataState.restore)
     assert (read.configuration_index, read.configuration) == (3, CONFIGURATION)
     assert read.partition_states.applied_index == 7
-    assert read.state.topic("t").partitions == 4
+    assert read.state.topic("t").partitions == 6
 
 
 # ---- files of the command, records of loads -----------------------------------------------------

@@ -127,6 +127,7 @@ OPERATIONS = {
     "fetch": (("partitions", "bytes_min", "bytes_max", "wait_max_ms", "replica"), ("results",)),
     "metadata": (("topics",), ("cluster", "nodes", "topics", "missing", "groups")),
     "create_topic": (("name", "partitions", "replication_factor", "nonce", "settings"), ("topic",)),
+    "add_partitions": (("name", "partitions", "incarnation", "nonce", "dry_run"), ("topic",)),
     "delete_records": (("partitions", "timeout_ms"), ("results",)),
     "alter_settings": (("topic", "changes", "incarnation", "dry_run"), ()),
     "describe_settings": (("topic",), ("incarnation", "settings")),

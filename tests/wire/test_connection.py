@@ -93,6 +93,8 @@ EXCHANGES = [
          10, Code.NOT_LEADER, -1, ErrorDetail("no", 2, "h:2"))))),
     (m.CreateTopic("a", 3, 0), m.CreateTopicReply(m.TopicMetadata("a", bytes(16), 5, ()))),
     (m.DeleteTopic("a"), m.DeleteTopicReply()),
+    (m.AddPartitions("a", 4, 5, bytes(16), True),
+     m.AddPartitionsReply(m.TopicMetadata("a", bytes(16), 5, ()))),
     (m.ListTopics("a", 5), m.ListTopicsReply((m.TopicSummary("b", bytes(16), 6, 2),), True)),
     (m.InitProducer(), m.InitProducerReply(77, 0)),
     (m.ClusterStatus(), m.ClusterStatusReply(

@@ -177,6 +177,11 @@ class Recording:
         self._add(OK, operation, TOPICS, _topic_operation(ends),
                   {} if ends else {"incarnation": incarnation})
 
+    def partitions_added(self, name: str, incarnation: int, partitions: Sequence[int]) -> None:
+        """Note the keys of all partitions of a topic to which some were added."""
+        self._keys |= {partition: key_of(name, incarnation, place)
+                       for place, partition in enumerate(partitions)}
+
     def _key(self, partition: int) -> str:
         return self._keys.get(partition) or key_of("t", partition, 0)
 

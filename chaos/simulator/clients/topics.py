@@ -29,6 +29,8 @@ CHECK_US = 200_000
 #: Maximum number of topics at a time, and of partitions of a topic.
 TOPICS_MAX = 4
 PARTITIONS_MAX = 3
+#: Maximum number of partitions of a topic that grew, and of those that are added at a time.
+GROWN_MAX, ADDED_MAX = 8, 3
 #: Topics that are created at the begin of a run.
 FIRST_TOPICS = 2
 #: Limits of batches that the operator sets: some refuse most batches of the workload.
@@ -59,11 +61,13 @@ class Intent(NamedTuple):
 class Topics:
     """Operator of topics and shared metadata cache of clients, in one run."""
 
-    def __init__(self, world: SimulationPort, rng: random.Random, limits_rng: random.Random):
-        """``limits_rng`` draws limits of retention."""
+    def __init__(self, world: SimulationPort, rng: random.Random, limits_rng: random.Random,
+                 growth_rng: random.Random):
+        """``limits_rng`` draws limits of retention, ``growth_rng`` additions of partitions."""
         self._world = world
         self._rng = rng
         self._limits_rng = limits_rng
+        self._growth_rng = growth_rng
         self.seen_index = 0  # the newest metadata that clients know
         self._known: list[metadata_oracle.LivingTopic] = []
         self._extents: dict[int, list[metadata_oracle.Extent]] = {}
@@ -72,6 +76,8 @@ class Topics:
         #: name -> id of its newest requested incarnation, b"" = its deletion was requested.
         self._wanted: dict[str, bytes] = {}
         self._alterations: deque[bytes] = deque()  # commands that must be committed
+        self._sizes: dict[bytes, int] = {}  # id of a topic -> partitions that were requested
+        self._additions: deque[bytes] = deque()  # commands that must be committed
         self._altered = 0  # changes of settings that were requested
         self._is_running = False
         self._plan_end = ""  # action that ends a plan which is active after the faults
@@ -100,6 +106,7 @@ class Topics:
         topic_id = self._rng.randbytes(16)
         partitions = self._rng.randrange(1, PARTITIONS_MAX + 1)
         self._wanted[name] = topic_id
+        self._sizes[topic_id] = partitions
         self._ask(
             Intent(metadata_oracle.create_topic(name, topic_id, partitions), name, topic_id, False)
         )
@@ -124,9 +131,26 @@ class Topics:
         topic_id = self._rng.randbytes(16)
         partitions = self._rng.randrange(1, PARTITIONS_MAX + 1)
         self._wanted[name] = topic_id
+        self._sizes[topic_id] = partitions
         self._ask(
             Intent(metadata_oracle.create_topic(name, topic_id, partitions), name, topic_id, False)
         )
+        return True
+
+    def grow(self) -> bool:
+        """Request more partitions for a random topic and return True; False when none may grow."""
+        rng = self._growth_rng
+        names = sorted(name for name, topic_id in self._wanted.items()
+                       if topic_id and self._sizes[topic_id] < GROWN_MAX)
+        if not names:
+            return False
+        name = rng.choice(names)
+        topic_id = self._wanted[name]
+        self._sizes[topic_id] = min(GROWN_MAX,
+                                    self._sizes[topic_id] + rng.randrange(1, ADDED_MAX + 1))
+        self._world.trace.line(0, METADATA_GROUP, "topic", f"grow {name} {self._sizes[topic_id]}")
+        self._additions.append(metadata_oracle.add_partitions(
+            name, topic_id, self._sizes[topic_id], rng.randbytes(16)))
         return True
 
     def alter(self) -> bool:
@@ -189,6 +213,7 @@ class Topics:
                     if intent not in self._asked:
                         self._asked[intent] = self._record_request(intent)
                     node.boot.metadata.command(intent.payload)
+                self._propose_additions(node)
                 self._propose_alterations(node)
                 self._keep_learners(node)
                 self._end_plan(node)
@@ -243,6 +268,22 @@ class Topics:
         if self._plan_end == wire.CANCEL or (plan.state == "paused" and not plan.by_safety):
             node.boot.metadata.command(metadata_oracle.control_plan(plan.plan_id, self._plan_end, 0,
                                                world.queue.now_ms))
+
+    def _propose_additions(self, node: SimulatedNode) -> None:
+        """Propose through ``node``, the metadata leader, the first addition of partitions that is
+        not decided, and now and then one that is, as a repetition of the request."""
+        oracle, history = self._world.oracle.metadata, self._world.workload.history
+        while self._additions and self._additions[0] in oracle.additions:
+            payload = self._additions.popleft()
+            incarnation = oracle.additions[payload]
+            if incarnation and history is not None:
+                history.partitions_added(oracle.names[incarnation], incarnation,
+                                         oracle.partitions_of(incarnation))
+            self._world.event_counts["additions of partitions"] += incarnation > 0
+            if self._growth_rng.random() < HURRIED:
+                node.boot.metadata.command(payload)
+        if self._additions:
+            node.boot.metadata.command(self._additions[0])
 
     def _propose_alterations(self, node: SimulatedNode) -> None:
         """Propose through ``node``, the metadata leader, the first change of settings that is not
@@ -329,6 +370,8 @@ class Topics:
         world, oracle = self._world, self._world.oracle.metadata
         if self._intents:
             return f"{len(self._intents)} commands, {self._intents[0].name} first"
+        if self._additions:
+            return f"{len(self._additions)} additions of partitions"
         if self._alterations or self._limited():
             return f"{len(self._alterations)} changes of settings, limits {self._limited()}"
         if oracle.state.placed.switches:

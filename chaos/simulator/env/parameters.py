@@ -23,18 +23,21 @@ FAULT_KINDS = (
     "wipe", "topic-create", "topic-delete", "topic-recreate", "rot-checkpoint", "rot-header",
     "rot-identity", "eio-directory", "switch", "plan", "mover-crash", "older-copy",
     "stop", "topic-settings", "retention", "delete-records", "clock-shift",
+    "topic-grow",
 )
 
 #: Kinds that need a workload with topics.
 TOPIC_KINDS = frozenset(("topic-create", "topic-delete", "topic-recreate", "switch", "plan",
-                         "topic-settings", "retention"))
+                         "topic-settings", "retention", "topic-grow"))
 #: Kinds of runs in which records leave their partitions.
 RETENTION_KINDS = frozenset(("retention", "delete-records", "clock-shift"))
+#: Kind that runs with topics have, drawn from another random stream, and its probability.
+GROWTH_KIND, GROWTH_ODDS = "topic-grow", 0.4
 #: Kinds after which a new node replaces the struck one.
 REPLACING = frozenset(("wipe", "rot-identity", "older-copy"))
 #: Kinds that were added later.  A random stream of their own draws them, so that the draws of the
 #: other kinds stay as they were for each seed.
-LATER_KINDS = (TOPIC_KINDS - RETENTION_KINDS) | {
+LATER_KINDS = (TOPIC_KINDS - RETENTION_KINDS - {GROWTH_KIND}) | {
     "wipe", "rot-checkpoint", "rot-header", "rot-identity", "eio-directory", "mover-crash",
     "older-copy", "stop"}
 LATER_ODDS = 0.33  # probability of each of ``LATER_KINDS``
@@ -190,7 +193,8 @@ class Parameters:
             groups=groups if groups is not None else drawn_groups,
             partitions_per_group=rng.choice((1, 1, 2, 3)),
             safety_ms=safety_ms if safety_ms is not None else SAFETY_MS,
-            faults=_draw_retention(seed, _draw_later(seed, _draw_faults(rng))),
+            faults=_draw_growth(seed, _draw_retention(seed, _draw_later(
+                seed, _draw_faults(rng)))),
             fault_interval_ms=max(interval_ms, duration_ms),  # about one at a time
             fault_duration_ms=duration_ms,
             commands_per_second=state_rng.choice((1.0, 2.0, 5.0)),
@@ -225,7 +229,7 @@ class Parameters:
 def _draw_faults(rng: random.Random) -> tuple[str, ...]:
     share = rng.choice((0.3, 0.6, 1.0))
     odds = {kind: rng.random() for kind in FAULT_KINDS
-            if kind not in LATER_KINDS | RETENTION_KINDS}
+            if kind not in LATER_KINDS | RETENTION_KINDS | {GROWTH_KIND}}
     least = sorted(odds.values())[KINDS_MIN - 1]
     return tuple(kind for kind in odds if odds[kind] <= max(share, least))
 
@@ -249,6 +253,14 @@ def _draw_retention(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
     others = [kind for kind in FAULT_KINDS
               if kind in RETENTION_KINDS and kind != "retention" and rng.random() < DELETION_ODDS]
     return (*chosen, "retention", *others)
+
+
+def _draw_growth(seed: int, chosen: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ``chosen``, in some runs with topics with the kind that adds partitions to them."""
+    rng = random.Random(f"{seed}/parameters of growth")
+    if TOPIC_KINDS.isdisjoint(chosen) or rng.random() >= GROWTH_ODDS:
+        return chosen
+    return (*chosen, GROWTH_KIND)
 
 
 def _draw_network(rng: random.Random) -> NetworkParameters:

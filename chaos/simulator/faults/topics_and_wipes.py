@@ -37,6 +37,11 @@ def topic_recreate(injector: Injector) -> bool:
     """Request the deletion of a random topic, and the creation of another one of its name at once;
     Return False when there is none."""
     return injector.world.topics.recreate()
+@fault("topic-grow")
+def topic_grow(injector: Injector) -> bool:
+    """Request more partitions for a random topic while clients append to it and read it; return
+    False when there is none that may grow."""
+    return injector.world.topics.grow()
 @fault("topic-settings")
 def topic_settings(injector: Injector) -> bool:
     """Request other settings of a random topic, or of the cluster, while clients append."""

@@ -280,7 +280,7 @@ def _groups_of(state: MetadataState, topic: Any) -> dict[int, list[int]]:
     """Return partition -> the groups that its history and its switch name, of all partitions of a
     topic, with the simulator's partition numbers."""
     placed = {}
-    for incarnation in range(topic.incarnation, topic.incarnation + topic.partitions):
+    for incarnation in map(topic.incarnation_of, range(topic.partitions)):
         place = state.locate(incarnation)
         groups = [entry.group for entry in place.epoch_history]
         if place.switch is not None:

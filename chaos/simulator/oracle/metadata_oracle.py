@@ -25,6 +25,7 @@ from multiraft.wire.errors import Code
 from multiraft.wire.plans import PlanLimits, PlannedMove
 from multiraft.wire.settings import SettingChange
 from node.metadata.commands import (
+    AddPartitions,
     AlterSettings,
     ApplyPlan,
     Bootstrap,
@@ -111,6 +112,12 @@ def create_topic(name: str, topic_id: bytes, partitions: int) -> bytes:
     return encode_command(CreateTopic(name, topic_id, partitions))
 
 
+def add_partitions(name: str, topic_id: bytes, partitions: int, request_id: bytes) -> bytes:
+    """Return the command that adds partitions to the topic of this name, if it has this id, so that
+    it has so many."""
+    return encode_command(AddPartitions(name, topic_id, partitions, request_id))
+
+
 def delete_topic(name: str, topic_id: bytes) -> bytes:
     """Return the command that deletes the topic of this name, if it has this id."""
     return encode_command(DeleteTopic(name, topic_id))
@@ -179,9 +186,8 @@ def topics_of(state: MetadataState) -> list[LivingTopic]:
     """Return all topics that exist, by name.  O(partitions)."""
     found = []
     for topic in state.list_topics()[0]:
-        last = topic.incarnation + topic.partitions
         places = tuple((FIRST + incarnation, state.locate(incarnation).group)
-                       for incarnation in range(topic.incarnation, last))
+                       for incarnation in map(topic.incarnation_of, range(topic.partitions)))
         found.append(LivingTopic(topic, places))
     return found
 
@@ -252,7 +258,11 @@ class MetadataOracle:
         #: Incarnation of a topic, or ``CLUSTER`` -> its settings, by the commands.
         self.settings: dict[int, dict[str, str]] = {}
         self._fingerprints = {0: fingerprint(self.state)}
-        self._sizes: dict[int, int] = {}  # incarnation of a topic -> partitions
+        #: Incarnation of a topic -> incarnations of its partitions, also after its deletion.
+        self._partitions: dict[int, tuple[int, ...]] = {}
+        self.names: dict[int, str] = {}  # incarnation of a topic -> its name
+        #: Decided commands that add partitions -> incarnation of the topic, 0 = refused.
+        self.additions: dict[bytes, int] = {}
         self._topic_of: dict[int, int] = {}  # partition -> incarnation of its topic
         self._limited: dict[int, Limited] = {}  # incarnation of a topic, or ``CLUSTER``
         self._incarnations = 0  # highest incarnation that was assigned
@@ -269,16 +279,48 @@ class MetadataOracle:
         if code == Code.OK and isinstance(value, Switch):
             partition = FIRST + command.partition
             self.groups[partition] = (*self.groups[partition], value.to_group)
+        if isinstance(command, AddPartitions):
+            self._were_added(payload, command, value if code == Code.OK else None)
+            return
         if code != Code.OK or not isinstance(value, Topic):
             return
-        incarnations = range(value.incarnation, value.incarnation + value.partitions)
+        incarnations = tuple(map(value.incarnation_of, range(value.partitions)))
         if self.state.topics_count > before:
             self._was_created(value, incarnations)
         elif self.state.topics_count < before:
             self.deleted_at |= {FIRST + incarnation: index for incarnation in incarnations}
             self.settings.pop(value.incarnation, None)
 
-    def _was_created(self, topic: Topic, incarnations: range) -> None:
+    def _were_added(self, payload: bytes, command: AddPartitions, grown: Topic | None) -> None:
+        """Record a committed addition of partitions to a topic, None = refused. Raises
+        ``Violation`` unless it is the addition that was commanded, made once, of partitions that
+        never existed."""
+        topic = self.state.topic(command.name)
+        exists = topic is not None and topic.id == command.topic_id
+        known = self._partitions[topic.incarnation] if exists else ()
+        repeated = exists and self.additions.get(payload) == topic.incarnation
+        expected = len(known) if repeated else command.partitions
+        accepted = exists and (repeated or command.partitions > len(known))
+        found = () if grown is None else tuple(map(grown.incarnation_of, range(grown.partitions)))
+        if accepted != (grown is not None) or accepted and (
+                len(found) != expected or found[:len(known)] != known):
+            raise Violation("AdditionsAreWhatWasCommanded", f"{command} gives the partitions "
+                            f"{found} where {known} were")
+        if not accepted:
+            self.additions.setdefault(payload, 0)
+            return
+        for incarnation in found[len(known):]:
+            if incarnation <= self._incarnations:
+                raise Violation("IncarnationsAreNew", f"a partition that was added to {topic.name} "
+                                f"gets incarnation {incarnation}, {self._incarnations} were given "
+                                f"before")
+            self._incarnations = incarnation
+            self._topic_of[FIRST + incarnation] = topic.incarnation
+            self.groups[FIRST + incarnation] = (self.state.locate(incarnation).group,)
+        self._partitions[topic.incarnation] = found
+        self.additions[payload] = topic.incarnation
+
+    def _was_created(self, topic: Topic, incarnations: tuple[int, ...]) -> None:
         if topic.incarnation <= self._incarnations:
             raise Violation("IncarnationsAreNew", f"topic {topic.name} gets incarnation "
                             f"{topic.incarnation}, {self._incarnations} were given before")
@@ -287,7 +329,8 @@ class MetadataOracle:
                             f"{self.created[topic.id]} and gets {topic.incarnation}")
         self._incarnations = incarnations[-1]
         self.created[topic.id] = topic.incarnation
-        self._sizes[topic.incarnation] = topic.partitions
+        self._partitions[topic.incarnation] = incarnations
+        self.names[topic.incarnation] = topic.name
         for incarnation in incarnations:
             self._topic_of[FIRST + incarnation] = topic.incarnation
             self.groups[FIRST + incarnation] = (self.state.locate(incarnation).group,)
@@ -332,10 +375,10 @@ class MetadataOracle:
         topic = self._topic_of.get(partition, CLUSTER)
         return self._limited.get(topic, Limited()).with_other(self._limited.get(CLUSTER, Limited()))
 
-    def partitions_of(self, incarnation: int) -> range:
+    def partitions_of(self, incarnation: int) -> tuple[int, ...]:
         """Return the partitions of a topic's incarnation, which must have been created, also after
         its deletion."""
-        return range(FIRST + incarnation, FIRST + incarnation + self._sizes[incarnation])
+        return tuple(FIRST + partition for partition in self._partitions[incarnation])
 
     def check(self, node: int, state: MetadataState) -> None:
         """Compare a node's state, restored, installed or final, with that of the committed commands

@@ -292,7 +292,8 @@ def test_a_topic_that_exists_is_answered_with_the_flag_and_with_the_difference(r
     assert run("topic", "create", "a", "--if-not-exists").stderr == same.stderr
     other = run("topic", "create", "a", "-p", "4", "--if-not-exists")
     assert other.exit_code == 0
-    assert "exists already with 3 partitions, not 4: that number is fixed" in other.stderr
+    assert ("exists already with 3 partitions, not 4: `multiraft topic add-partitions` adds some"
+            in other.stderr)
 
 
 LEADERLESS = "group 0 has no leader that this node knows of: an election is in progress, or the " \

@@ -8,6 +8,7 @@ import pytest
 
 from chaos.checkers import check
 from chaos.planted.bug import Bug, Seeds, planted
+from chaos.planted.catalogue import BUGS
 from chaos.simulator import simulation
 from chaos.simulator.clients.history import Recording
 from chaos.simulator.env.parameters import Parameters
@@ -239,3 +240,46 @@ def test_a_leader_that_takes_another_clock_than_the_topics_is_found(was, becomes
         if "TimestampsAreOfTheirClock" in result.failure:
             return
     pytest.fail("not found in 3 seeds")
+
+
+def growing(seed: int, **fields) -> Parameters:
+    drawn = Parameters.draw(seed, groups=6, safety_ms=20_000)
+    return dataclasses.replace(drawn, fault_interval_ms=500, faults=(
+        "topic-grow", "topic-grow", "topic-recreate", "switch", "kill", "transfer",
+        "isolate-leader"), **fields)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_partitions_are_added_while_clients_append_and_the_checkers_agree(seed):
+    recording = Recording()
+    result = simulation.run(growing(seed), history=recording)
+    assert result.failure == ""
+    assert result.faults["topic-grow"] >= 3 and result.event_counts["additions of partitions"] >= 2
+    assert check(recording.finish()).anomalies == []
+    written = {event.data["key"] for event in recording.events if event.name == "append"
+               and "key" in event.data}
+    assert any(int(key.rpartition("/")[2]) >= 3 for key in written), "no added partition is written"
+
+
+@pytest.mark.parametrize("name, violation", [
+    ("added-partitions-have-incarnations-of-others", "IncarnationsAreNew"),
+    ("incarnations-of-added-partitions-are-given-again", "IncarnationsAreNew"),
+    ("repeated-addition-is-refused", "AdditionsAreWhatWasCommanded"),
+    ("added-partitions-are-lost-by-a-start", "MetadataAreWhatWasCommanded"),
+])
+def test_an_addition_that_gives_wrong_partitions_is_found(name, violation):
+    found = []
+    for seed in range(1, 6):
+        with planted(BUGS[name]):
+            found.append(simulation.run(growing(seed)).failure)
+        if violation in found[-1]:
+            return
+    pytest.fail(f"not found in 5 seeds: {found}")
+
+
+def test_runs_with_topics_may_add_partitions_and_the_other_kinds_stay_as_drawn():
+    drawn = [Parameters.draw(seed) for seed in range(1, 60)]
+    growing_runs = [each for each in drawn if "topic-grow" in each.faults]
+    assert 5 < len(growing_runs) < 40
+    assert all(each.faults[-1] == "topic-grow" and len({*each.faults}) == len(each.faults)
+               for each in growing_runs)

@@ -11,6 +11,7 @@ from multiraft.kafka.hot_messages import (
 )
 from multiraft.kafka.messages.alter_configs import AlterConfigsRequest
 from multiraft.kafka.messages.api_versions import ApiVersionsRequest
+from multiraft.kafka.messages.create_partitions import CreatePartitionsRequest
 from multiraft.kafka.messages.create_topics import CreateTopicsRequest
 from multiraft.kafka.messages.delete_records import DeleteRecordsRequest
 from multiraft.kafka.messages.delete_topics import DeleteTopicsRequest
@@ -69,6 +70,11 @@ def requests(key: ApiKey, version: int, topic_id: bytes) -> list:
         rows = [new(name=name, num_partitions=1, replication_factor=1)
                 for name in ("t", f"v{version}", "a/b")]
         return [CreateTopicsRequest(topics=rows, validate_only=dry) for dry in (True, False)]
+    if key is ApiKey.CREATE_PARTITIONS:
+        grown = CreatePartitionsRequest.CreatePartitionsTopic
+        return [CreatePartitionsRequest(timeout_ms=9_000, validate_only=dry, topics=[
+            grown(name=name, count=2 + version, assignments=None) for name in ("t", "other")])
+            for dry in (True, False)]
     if key is ApiKey.DELETE_TOPICS:
         if version >= 6:
             return [DeleteTopicsRequest(timeout_ms=9_000, topics=[
@@ -115,7 +121,7 @@ def partition_requests(key: ApiKey, names: list[str]) -> list:
         for name in names])]
 
 
-SERVED = [0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 29, 32, 33, 35, 44, 60]
+SERVED = [0, 1, 2, 3, 10, 18, 19, 20, 21, 22, 23, 29, 32, 33, 35, 37, 44, 60]
 
 
 @in_trio

@@ -171,7 +171,7 @@ def test_a_snapshot_of_version_8_has_no_settings():
     {"settings": [[1, 5, [["b", ""], ["a", ""]]]]},
     {"settings": [[1, 5, [["a", "x" * (SETTING_VALUE_MAX + 1)]]]]},
     {"settings": [[1, 5, [[str(number), ""] for number in range(100, 200)]]]},
-    {"users": [["admin"]]}, {"quotas": [[1]]}, {"added_partitions": [[1, [5, 3]]]},
+    {"users": [["admin"]]}, {"quotas": [[1]]}, {"added_partitions": [[1, [[5, 3]]]]},
 ])
 def test_a_snapshot_with_other_rows_is_refused(damage):
     snapshot = saved(Replica(create("t")))
