@@ -81,16 +81,21 @@ def next_record(reader: Reader, base_timestamp_ms: int) -> Any:
     return delta, timestamp_ms, key, value, headers
 
 
+def require_records(header: BatchHeader) -> None:
+    """Raise ``CorruptBatch`` if the number of records or the last offset is out of range."""
+    if not 0 <= header.count <= layout.BATCH_RECORDS_MAX:
+        raise CorruptBatch(f"record count {header.count} is outside 0..{layout.BATCH_RECORDS_MAX}")
+    if header.base_offset + max(0, header.last_offset_delta) > _I64_MAX:
+        raise CorruptBatch(f"base offset {header.base_offset} overflows 64 bits")
+
+
 def records_of(header: BatchHeader, view: memoryview) -> Iterator[tuple]:
     """Yield (offset delta, timestamp, key, value, headers) of each record of an uncompressed block.
 
     Each record of a batch with LogAppendTime has the batch's largest timestamp.  Keys, values and
     headers are views.  Raises ``CorruptBatch`` at the first fault.
     """
-    if not 0 <= header.count <= layout.BATCH_RECORDS_MAX:
-        raise CorruptBatch(f"record count {header.count} is outside 0..{layout.BATCH_RECORDS_MAX}")
-    if header.base_offset + max(0, header.last_offset_delta) > _I64_MAX:
-        raise CorruptBatch(f"base offset {header.base_offset} overflows 64 bits")
+    require_records(header)
     reader, last_delta = Reader(view, 0, len(view)), -1
     for _ in range(header.count):
         started = reader.at
