@@ -58,6 +58,9 @@ EARLY_ZSTD = Fault(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
 NO_BATCH = Fault(ErrorCode.INVALID_RECORD, "no whole record batch")
 MANY_BATCHES = Fault(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
 
+#: Of a record, beside the error of its batch.
+NO_KEY = "a record without a key, in a topic with cleanup.policy=compact"
+
 
 class ProduceRequests:
     """The handler of produce requests."""
@@ -186,6 +189,10 @@ class _ProduceAnswer(KafkaAnswer):
                 self._acknowledge(at, result, reply.log_append_times_ms)
             else:
                 self._fail(at, result, leaders)
+        for batch, records in reply.keyless or ():
+            appending.results[batch].record_errors = [
+                ProduceResponse.BatchIndexAndErrorMessage(
+                    batch_index=record, batch_index_error_message=NO_KEY) for record in records]
         super().__call__(ProduceResponse(
             responses=appending.responses,
             node_endpoints=[ProduceResponse.NodeEndpoint(

@@ -432,7 +432,8 @@ class MetadataState:
         return Location(topic, incarnation - topic.incarnation, entry.group, entry.epoch,
                         entry.start_offset, epoch_history, self.placed.switches.get(incarnation),
                         self.settings.batch_bytes_max(topic.incarnation, topic.name),
-                        self.settings.has_append_time(topic.incarnation))
+                        self.settings.has_append_time(topic.incarnation),
+                        self.settings.is_compacted(topic.incarnation, topic.name))
 
     def last_epoch_entries(self, topic: Topic, partitions: range) -> list[EpochEntry]:
         """Return the last entry of the epoch history of each of these partitions, in order: the
