@@ -86,6 +86,7 @@ from multiraft.wire.errors import (
     ProducerFenced,
     Quarantined,
     QueueFull,
+    RecordsWithoutKey,
     RequestError,
     ShuttingDown,
     StaleTransaction,
@@ -110,10 +111,10 @@ __all__ = [
     "MultiRaftError", "NeedsTrio", "NetworkLimits", "NoNodeAnswered", "NotAuthorized", "NotLeader",
     "OffsetNotAvailable", "OffsetOutOfRange", "OffsetRange", "OutOfOrderSequence", "OversizedBatch",
     "PartitionDescription", "Producer", "ProducerFenced", "ProducerOptions", "Quarantined",
-    "QueueFull", "Record", "RecordReceipt", "RecordTooLarge", "RecordsNotSent", "RequestError",
-    "ShuttingDown", "StaleTransaction", "Start", "StorageFull", "TimedOut", "Timestamp",
-    "TlsSettings", "TopicDescription", "TopicExists", "UnknownPartition", "UnknownProducer",
-    "UnknownTopic", "UnreadableBatch", "Unsupported", "VALUE_BYTES_MAX", "Wait",
+    "QueueFull", "Record", "RecordReceipt", "RecordTooLarge", "RecordsNotSent", "RecordsWithoutKey",
+    "RequestError", "ShuttingDown", "StaleTransaction", "Start", "StorageFull", "TimedOut",
+    "Timestamp", "TlsSettings", "TopicDescription", "TopicExists", "UnknownPartition",
+    "UnknownProducer", "UnknownTopic", "UnreadableBatch", "Unsupported", "VALUE_BYTES_MAX", "Wait",
 ]
 
 _NEED_TRIO = {"BatchDelivery": "_trio_producer", "Client": "_trio", "Consumer": "_trio",

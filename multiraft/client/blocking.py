@@ -90,6 +90,7 @@ from multiraft.wire.errors import (
     ProducerFenced,
     Quarantined,
     QueueFull,
+    RecordsWithoutKey,
     RequestError,
     ShuttingDown,
     StaleTransaction,
@@ -114,10 +115,10 @@ __all__ = [
     "MultiRaftError", "NeedsTrio", "NetworkLimits", "NoNodeAnswered", "NotAuthorized", "NotLeader",
     "OffsetNotAvailable", "OffsetOutOfRange", "OffsetRange", "OutOfOrderSequence", "OversizedBatch",
     "PartitionDescription", "Producer", "ProducerFenced", "ProducerOptions", "Quarantined",
-    "QueueFull", "Record", "RecordReceipt", "RecordTooLarge", "RecordsNotSent", "RequestError",
-    "ShuttingDown", "StaleTransaction", "Start", "StorageFull", "TimedOut", "Timestamp",
-    "TlsSettings", "TopicDescription", "TopicExists", "UnknownPartition", "UnknownProducer",
-    "UnknownTopic", "UnreadableBatch", "Unsupported", "VALUE_BYTES_MAX", "Wait",
+    "QueueFull", "Record", "RecordReceipt", "RecordTooLarge", "RecordsNotSent", "RecordsWithoutKey",
+    "RequestError", "ShuttingDown", "StaleTransaction", "Start", "StorageFull", "TimedOut",
+    "Timestamp", "TlsSettings", "TopicDescription", "TopicExists", "UnknownPartition",
+    "UnknownProducer", "UnknownTopic", "UnreadableBatch", "Unsupported", "VALUE_BYTES_MAX", "Wait",
 ]
 
 #: A producer that is only given records serves the sockets at least this often.
