@@ -63,8 +63,8 @@ INTERRUPTED_FLUSH_S = 5.0
 HEADER_FLAGS_MAX = 1_000
 RAW, JSON = "raw", "json"
 #: Remedy for records without a key, which topics with compaction refuse.
-GIVE_KEYS = ('Give each record a key: --key for all, --key-separator for one in each line, "key" in '
-             'JSON, %k in a format.')
+GIVE_KEYS = ("Give each record a key: --key for all, --key-separator for one in each line, "
+             '"key" in JSON, %k in a format.')
 
 
 class HeaderPair(click.ParamType):

@@ -16,7 +16,7 @@ MANY = "More partitions than a topic may have"
 POINTS = "Topics whose names differ by a point and an underscore"
 REPLICAS = "Replicas that a creation chooses"
 CHECKED = "A creation that is only checked"
-CONTENT = "What is in compressed records, and keys in compacted topics"
+CONTENT = "What is in compressed records"
 WRONG_BATCHES = "Numbers of errors of wrong batches"
 ATTRIBUTES = "Attributes of batches that are not the producer's"
 BEHIND = "Bytes behind a batch"
@@ -71,8 +71,7 @@ KNOWN: tuple[Known, ...] = (
            ("produce: bytes behind the records", "*.error_code"),
            ("produce: compression *", "*.error_code")),
     *_rows(CONTENT, ("produce: * that cannot be decompressed", "*.error_code"),
-           ("produce: a record without a key in a compacted topic", "*.error_code"),
-           ("fetch: topic compacted", "*"), ("offsets of compacted at *", "*")),
+           ("keys: * that cannot be decompressed", "*.error_code")),
     *_rows(LARGE, ("produce: a batch above the limit of Kafka", "*.error_code")),
     *_rows(NO_TIME, ("produce: a negative time to wait", "*.error_code"),
            ("delete within *", "*.error_code")),
