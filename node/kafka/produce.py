@@ -190,9 +190,7 @@ class _ProduceAnswer(KafkaAnswer):
             else:
                 self._fail(at, result, leaders)
         for batch, records in reply.keyless or ():
-            appending.results[batch].record_errors = [
-                ProduceResponse.BatchIndexAndErrorMessage(
-                    batch_index=record, batch_index_error_message=NO_KEY) for record in records]
+            self._name_keyless(batch, records)
         super().__call__(ProduceResponse(
             responses=appending.responses,
             node_endpoints=[ProduceResponse.NodeEndpoint(
@@ -229,6 +227,12 @@ class _ProduceAnswer(KafkaAnswer):
             leaders[found.node] = found
             response.current_leader = ProduceResponse.LeaderIdAndEpoch(
                 leader_id=named[0], leader_epoch=named[1])
+
+    def _name_keyless(self, at: int, records: Sequence[int]) -> None:
+        """Enter the errors of the records without a key of batch ``at``."""
+        self._appending.results[at].record_errors = [
+            ProduceResponse.BatchIndexAndErrorMessage(
+                batch_index=record, batch_index_error_message=NO_KEY) for record in records]
 
 
 def records_fault(records: memoryview | None, version: int) -> Fault | None:
