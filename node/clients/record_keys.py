@@ -21,8 +21,8 @@ from multiraft.wire.messages import KEYLESS_NAMED_MAX
 
 #: Positions that the text of an error has: it is read by people.
 _KEYLESS_SHOWN = 3
-#: Largest uncompressed batch whose records are walked on the loop: 0.1 ms with the smallest
-#: records, as long as the step of another request.
+#: Largest uncompressed batch whose records are walked on the loop: 0.3 ms with the smallest
+#: records, as long as ``check_batch`` takes.
 LOOP_BYTES_MAX = 64 << 10
 #: Multiple of the topic's ``max.message.bytes`` up to which a batch may decompress: text of logs
 #: and JSON has 5 to 15 times the size of its zstd.
