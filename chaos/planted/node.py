@@ -108,9 +108,9 @@ BUGS = (
         "a batch is appended while a thread still checks one that its producer has sent before it",
         Tests(("tests/node/clients/test_key_checks.py::"
                "test_nothing_overtakes_a_batch_that_is_checked",))),
-    Bug("fault-found-by-a-thread-is-forgotten", "node.clients.key_checks", "KeyChecks._check",
-        "queue.popleft().resume(error)",
-        "queue.popleft().resume(None)",
+    Bug("fault-found-by-a-thread-is-forgotten", "node.clients.key_checks", "KeyChecks._work",
+        "batch.resume(error)",
+        "batch.resume(None)",
         "records without a key get into a topic with compaction when they are compressed",
         Tests(("tests/node/clients/test_key_checks.py::"
                "test_records_of_each_compression_are_looked_at",))),

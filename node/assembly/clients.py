@@ -44,7 +44,7 @@ def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads
     staged = StagedBatches(metadata.log, peers.metadata_requests, reads.background, request_round)
     threads = trio.CapacityLimiter(THREADS_MAX)
     key_checks = KeyChecks(reads.background, partial(trio.to_thread.run_sync, limiter=threads),
-                           env.turns.take, request_round)
+                           env.turns.take, request_round, limits.node_bytes_in_flight_max)
     produce_handler = ProduceHandler(env.core, env.store.partition_states, metadata.directory,
                                      pending, limits.append_timeout_ms_max, staged, env.space,
                                      reads.counts, clocks=retention.clocks,

@@ -12,8 +12,9 @@ requests. A small batch that overtook a compressed one would be refused for a se
 missing, or change places with it. Partitions do not wait for each other, as a producer has no order
 across them.
 
-Invariants. ``waiting`` has a partition while a task checks its batches. The task removes a batch
-only right before it resumes that one, so nothing overtakes a batch between check and append.
+Invariants. ``waiting`` has a partition as long as batches of it wait. One task at a time works on a
+partition, and it removes a batch only right before it resumes that one, so nothing overtakes a
+batch between check and append.
 """
 
 from __future__ import annotations
@@ -27,20 +28,21 @@ from node.clients.metadata_wait import Background
 from node.clients.record_keys import KeyCheck
 from node.loop.background import TASKS_MAX
 
-#: Batches that wait: some 500 bytes each. Their records count as those of appends in flight.
+#: Batches that wait: some 500 bytes each, beside their own bytes.
 WAITING_MAX = 16_384
-#: Threads that check: each holds up to 64 MiB of decompressed records, and a codec as much again
-#: for a moment.
+#: Threads that check, and tasks that wait for them: each holds up to 64 MiB of decompressed
+#: records, and a codec as much again for a moment.
 THREADS_MAX = 2
 
 Resume = Callable[[Exception | None], None]
 
 
 class _Batch(NamedTuple):
-    """A batch that waits. ``check`` None: it waits for those before it only."""
+    """A batch of ``size`` bytes that waits. ``check`` None: it waits for those before it only."""
 
     check: KeyCheck | None
     resume: Resume
+    size: int
 
 
 class KeyChecks:
@@ -48,16 +50,23 @@ class KeyChecks:
 
     def __init__(self, background: Background,
                  on_thread: Callable[[Callable[[], None]], Awaitable[None]],
-                 take_turn: Callable[[], Awaitable[None]], request_round: Callable[[], None]):
+                 take_turn: Callable[[], Awaitable[None]], request_round: Callable[[], None],
+                 bytes_max: int):
+        """``bytes_max``: of appends in flight. What waits counts as in flight, but no longer when
+        its time has passed and it was answered."""
         self._background = background
         self._on_thread = on_thread
         self._take_turn = take_turn  # returns when the loop may append one more batch
         self._request_round = request_round
-        #: Partition -> its batches that wait, the first of which is being checked.
+        self._bytes_max = bytes_max
+        #: Partition -> its batches that wait, the first of which is checked before the others.
         self.waiting: dict[int, deque[_Batch]] = {}
+        self._next: deque[int] = deque()  # partitions that no task works on, each once
+        self._tasks = 0
         self.count = 0  # batches that wait
+        self._bytes = 0  # of these
 
-    def waits(self, partition: int, check: KeyCheck | None, resume: Resume) -> bool:
+    def waits(self, partition: int, size: int, check: KeyCheck | None, resume: Resume) -> bool:
         """Return True if a batch was kept, and False if it may be appended now. ``check`` None: its
         topic has no compaction. Raises what ``check.execute`` raises, and ``QueueFull`` with limit
         and value."""
@@ -70,25 +79,46 @@ class KeyChecks:
         if self.count >= WAITING_MAX:
             raise QueueFull("batches that wait for the check of their keys", WAITING_MAX,
                             self.count + 1)
+        if self._bytes + size > self._bytes_max:
+            raise QueueFull("bytes of batches that wait for the check of their keys",
+                            self._bytes_max, self._bytes + size)
         if queue is None:
-            queue = deque()
-            if not self._background.start(self._check, partition, queue):
-                raise QueueFull("tasks, one of which would check the keys of a batch", TASKS_MAX,
-                                TASKS_MAX + 1)
-            self.waiting[partition] = queue
+            self._start_task()
+            queue = self.waiting[partition] = deque()
+            self._next.append(partition)
         self.count += 1
-        queue.append(_Batch(check, resume))
+        self._bytes += size
+        queue.append(_Batch(check, resume, size))
         return True
 
-    async def _check(self, partition: int, queue: deque[_Batch]) -> None:
-        """Check and resume the batches of a partition until none waits."""
-        while queue:
+    def _start_task(self) -> None:
+        """Start one more task, unless ``THREADS_MAX`` work already. Raises ``QueueFull`` if there
+        is none to work on another partition."""
+        if self._tasks == THREADS_MAX:
+            return
+        if self._background.start(self._work):
+            self._tasks += 1
+        elif not self._tasks:
+            raise QueueFull("tasks, one of which would check the keys of a batch", TASKS_MAX,
+                            TASKS_MAX + 1)
+
+    async def _work(self) -> None:
+        """Check and resume one batch of each partition in turn, until none waits."""
+        while self._next:
+            partition = self._next.popleft()
+            queue = self.waiting[partition]
             error = await self._fault(queue[0].check)
             await self._take_turn()
+            batch = queue.popleft()
             self.count -= 1
-            queue.popleft().resume(error)
+            self._bytes -= batch.size
+            batch.resume(error)
+            if queue:
+                self._next.append(partition)
+            else:
+                del self.waiting[partition]
             self._request_round()  # it sends the append or the refusal
-        del self.waiting[partition]
+        self._tasks -= 1
 
     async def _fault(self, check: KeyCheck | None) -> CodecError | None:
         if check is not None:

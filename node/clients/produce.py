@@ -293,7 +293,7 @@ class ProduceHandler:
         check = (KeyCheck(batch, info.codec, place.batch_bytes_max) if place.is_compacted
                  else None)
         try:
-            return self._key_checks.waits(partition, check, resume)
+            return self._key_checks.waits(partition, len(batch), check, resume)
         except CodecError:
             if not _is_in_log(tail, partition, info):
                 raise

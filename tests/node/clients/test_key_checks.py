@@ -422,6 +422,42 @@ async def test_batches_that_wait_are_bounded(tmp_path, monkeypatch):
 
 
 @in_trio
+async def test_bytes_that_wait_are_bounded_when_their_time_has_passed(tmp_path, monkeypatch):
+    """They are answered, and no longer count as those of appends in flight."""
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        partition, gate = await create(client), Gate(node, monkeypatch)
+        data = batch_of(b"k", codec=layout.CODEC_GZIP, value=secrets.token_bytes(200_000))
+        checks = node.clients.produce_handler._key_checks
+        monkeypatch.setattr(checks, "_bytes_max", 3 * len(data))
+        codes = []
+        for _ in range(4):
+            [result] = await results(client, [await begin(client, partition, data, timeout_ms=1)])
+            codes.append(result.code)
+        assert codes == [Code.AMBIGUOUS] * 3 + [Code.QUEUE_FULL]
+        assert (result.error.limit, result.error.value) == (3 * len(data), 4 * len(data))
+        gate.opened.set()
+        await until(lambda: not checks.waiting)
+        assert (checks._bytes, checks.count, checks._tasks) == (0, 0, 0)
+        assert (await append(client, partition, data)).base_offset == 0
+
+
+@in_trio
+async def test_partitions_are_checked_in_turn_by_a_few_tasks(tmp_path, monkeypatch):
+    async with serving(tmp_path) as node, await Client.open(node) as client:
+        answer = await client.ask(CreateTopic("t", 5, settings=COMPACT))
+        first, gate = answer.reply.topic.incarnation, Gate(node, monkeypatch)
+        numbers = [await begin(client, first + at % 5, slow(b"k")) for at in range(15)]
+        checks = node.clients.produce_handler._key_checks
+        await until(lambda: checks.count == 15)
+        assert (gate.begun, checks._tasks, len(checks.waiting)) == (key_checks.THREADS_MAX,
+                                                                    key_checks.THREADS_MAX, 5)
+        gate.opened.set()
+        assert [result.base_offset for result in await results(client, numbers)] == [
+            at // 5 for at in range(15)]
+        await until(lambda: not checks._tasks)
+
+
+@in_trio
 async def test_a_node_without_room_for_a_task_refuses(tmp_path, monkeypatch):
     async with serving(tmp_path) as node, await Client.open(node) as client:
         partition = await create(client)

@@ -264,7 +264,7 @@ class ClientPort:
         admin = DeletionRequests(view, router, deletion, background, rounds.request)
         staged = StagedBatches(view, _MetadataLeader(services), background, rounds.request)
         key_checks = KeyChecks(background, threads.run, lambda: threads.pause_us(0),
-                               rounds.request)
+                               rounds.request, limits.node_bytes_in_flight_max)
         self.sessions = Sessions(directory=router, limits=limits, request_round=rounds.request,
                                  turns=steps)
         self.requests = NativeRequests(
