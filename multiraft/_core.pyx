@@ -78,7 +78,7 @@ __all__ = [
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries",
     "compact_batch", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
-    "find_record", "frame_entries", "join_index_rows", "jump_hash",
+    "find_record", "frame_entries", "join_index_rows", "jump_hash", "keyless_records",
     "murmur2", "parse_entries", "scan_entries", "split_batches",
     "staged_batches", "stamp_append_time", "stamp_batch",
     "stamp_producer", "surviving_marks", "surviving_records",

@@ -3,8 +3,8 @@
 Contract.  ``compress(codec, block)`` -> bytes; ``decompress(codec, block)`` -> bytes, or
 ``DecompressionTooLarge`` before more than the limit is in memory, or ``CorruptBatch`` when the
 bytes are not of the codec's format.  Clients decompress what they read; a node decompresses only
-to find a record by its time for Kafka's clients.  A decompression bomb of a hostile producer is
-stopped here.
+to find a record by its time for Kafka's clients, and to look for records without a key in batches
+for topics with compaction.  A decompression bomb of a hostile producer is stopped here.
 
 Theory.  gzip is RFC 1952; lz4 is the frame format with independent blocks (Kafka's Java reader
 takes no others); zstd is a plain frame; snappy is the stream of the xerial library (16 header
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 
 import cramjam
 import lz4.frame
@@ -37,6 +38,8 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 #: xerial's own block size.
 _XERIAL_BLOCK_BYTES = 32 << 10
 _LENGTH = struct.Struct(">I")
+#: Bytes that are decompressed at a time: most blocks are one piece.
+_PIECE_BYTES = 1 << 20
 #: Largest window of a zstd frame that is allocated: the format's recommended bound.
 _ZSTD_WINDOW_BYTES_MAX = 8 << 20
 
@@ -100,29 +103,52 @@ def decompress(codec: int, block: Buffer, limit: int | None = None) -> Buffer:
         raise CorruptBatch(f"compressed block: {error}") from error
 
 
-def _gunzip(block: memoryview, limit: int) -> bytes:
+def _gunzip(block: memoryview, limit: int) -> Buffer:
     machine = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    plain = machine.decompress(block, limit + 1)
-    _require(len(plain) <= limit, limit, block)
+    rest: Buffer = block
+
+    def read(size: int) -> bytes:
+        nonlocal rest
+        piece = b"" if machine.eof else machine.decompress(rest, size)
+        rest = machine.unconsumed_tail
+        return piece
+
+    plain = _collected(read, limit, block)
     _whole(machine.eof and not machine.unused_data)
     return plain
 
 
-def _unlz4(block: memoryview, limit: int) -> bytes:
+def _unlz4(block: memoryview, limit: int) -> Buffer:
     machine = lz4.frame.LZ4FrameDecompressor()
-    plain = machine.decompress(block, max_length=limit + 1)
-    _require(len(plain) <= limit, limit, block)
+    rest: Buffer = block
+
+    def read(size: int) -> bytes:
+        nonlocal rest
+        piece = b"" if machine.eof else machine.decompress(rest, max_length=size)
+        rest = b""  # the machine keeps what it has not used
+        return piece
+
+    plain = _collected(read, limit, block)
     _whole(machine.eof and not machine.unused_data)
     return plain
 
 
-def _unzstd(block: memoryview, limit: int) -> bytes:
+def _unzstd(block: memoryview, limit: int) -> Buffer:
     # A frame that is cut short ends quietly here; the records' own lengths and count then tell.
     machine = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
     with machine.stream_reader(block) as reader:
-        plain = reader.read(limit + 1)
-        while len(plain) <= limit and (more := reader.read(limit + 1 - len(plain))):
-            plain += more
+        return _collected(reader.read, limit, block)
+
+
+def _collected(read: Callable[[int], bytes], limit: int, block: memoryview) -> Buffer:
+    """Return what ``read(size)`` returns until it returns nothing, at most ``limit`` bytes.  A bomb
+    has taken no more memory than that when it is refused."""
+    plain: bytes | bytearray = read(min(_PIECE_BYTES, limit + 1))
+    while len(plain) <= limit and (
+            piece := read(min(_PIECE_BYTES, limit + 1 - len(plain)))):
+        if isinstance(plain, bytes):
+            plain = bytearray(plain)
+        plain += piece
     _require(len(plain) <= limit, limit, block)
     return plain
 
@@ -136,14 +162,15 @@ def _unsnappy(block: memoryview, limit: int) -> bytes:
         length = _LENGTH.unpack_from(block, at)[0]
         at += _LENGTH.size
         _whole(at + length <= len(block))
-        parts.append(_unsnappy_raw(block[at:at + length], limit - total))
+        parts.append(_unsnappy_raw(block[at:at + length], limit, total))
         total += len(parts[-1])
         at += length
     return b"".join(parts)
 
 
-def _unsnappy_raw(block: memoryview, limit: int) -> bytes:
-    announced = cramjam.snappy.decompress_raw_len(block)
+def _unsnappy_raw(block: memoryview, limit: int, before: int = 0) -> bytes:
+    """Decompress a block behind ``before`` bytes, which count for the limit as well."""
+    announced = before + cramjam.snappy.decompress_raw_len(block)
     _require(announced <= limit, limit, block, announced)
     return bytes(cramjam.snappy.decompress_raw(block))
 

@@ -62,6 +62,9 @@ INTERRUPTED_FLUSH_S = 5.0
 #: Headers of one command line.
 HEADER_FLAGS_MAX = 1_000
 RAW, JSON = "raw", "json"
+#: Remedy for records without a key, which topics with compaction refuse.
+GIVE_KEYS = ("Give each record a key: --key for all, --key-separator for one in each line, "
+             '"key" in JSON, %k in a format.')
 
 
 class HeaderPair(click.ParamType):
@@ -415,6 +418,8 @@ def _failure(topic: str, settings: Settings, sink: Appender,
         why = f"no leader has acknowledged {_them(sink)} within {settings.waited}."
         reasons.append(leaderless.remedy(session.servers()))
     if sink.refused:
+        if isinstance(problem, wire.RecordsWithoutKey):
+            reasons.append(GIVE_KEYS)
         do = "Acknowledged records are safe; input after the refusal was not read."
         code = connection.explain(problem, session.servers()).exit_code
         return CommandFailed(f"{plural(sink.refused, 'record')} refused: {why}",

@@ -102,4 +102,11 @@ BUGS = (
         "replicas[0]",
         "metadata name a node as the leader that does not lead",
         _run(10, ("kill",), "kafka-port-stuck", workloads=(APPENDS,))),
+    Bug("kafka-missing-keys-of-another-partition", "node.kafka.produce",
+        "_ProduceAnswer._name_keyless",
+        "self._appending.results[at].record_errors",
+        "self._appending.results[0].record_errors",
+        "a producer is told of records without a key in a batch that was appended",
+        Tests(("tests/node/kafka/test_kafka_keys.py::"
+               "test_the_errors_of_records_are_those_of_their_partition_and_bounded",))),
 )

@@ -102,4 +102,23 @@ BUGS = (
         "if False:",
         "relaxed records of a full segment are never synced, and the next segment says they were",
         Seeds((17,), faults=("power-loss", "transfer", "isolate-leader", "kill"))),
+    Bug("small-batch-overtakes-a-checked-one", "node.clients.key_checks", "KeyChecks.waits",
+        "if check is None and queue is None:",
+        "if check is None:",
+        "a batch is appended while a thread still checks one that its producer has sent before it",
+        Tests(("tests/node/clients/test_key_checks.py::"
+               "test_nothing_overtakes_a_batch_that_is_checked",))),
+    Bug("fault-found-by-a-thread-is-forgotten", "node.clients.key_checks", "KeyChecks._work",
+        "batch.resume(error)",
+        "batch.resume(None)",
+        "records without a key get into a topic with compaction when they are compressed",
+        Tests(("tests/node/clients/test_key_checks.py::"
+               "test_records_of_each_compression_are_looked_at",))),
+    Bug("decompressed-without-the-limit-of-the-topic", "node.clients.record_keys",
+        "KeyCheck._block",
+        "layout.BATCH_HEADER_BYTES:], limit)",
+        "layout.BATCH_HEADER_BYTES:], 1 << 40)",
+        "a node decompresses whatever a producer sends, up to its memory",
+        Tests(("tests/node/clients/test_key_checks.py::"
+               "test_records_over_the_limit_are_refused_with_the_limit",))),
 )

@@ -87,6 +87,7 @@ from multiraft.wire.errors import (
     ProducerFenced,
     Quarantined,
     QueueFull,
+    RecordsWithoutKey,
     RequestError,
     ShuttingDown,
     StaleTransaction,
@@ -112,8 +113,9 @@ __all__ = [
     "NotAuthorized", "NotLeader", "OffsetNotAvailable", "OffsetOutOfRange", "OffsetRange",
     "OutOfOrderSequence", "OversizedBatch", "PartitionDescription", "Producer", "ProducerFenced",
     "ProducerOptions", "Quarantined", "QueueFull", "Record", "RecordReceipt", "RecordTooLarge",
-    "RecordsNotSent", "RequestError", "ShuttingDown", "StaleTransaction", "Start", "StorageFull",
-    "TimedOut", "Timestamp", "TlsSettings", "TopicDescription", "TopicExists", "UnknownPartition",
+    "RecordsNotSent", "RecordsWithoutKey", "RequestError", "ShuttingDown", "StaleTransaction",
+    "Start", "StorageFull", "TimedOut", "Timestamp", "TlsSettings", "TopicDescription",
+    "TopicExists", "UnknownPartition",
     "UnknownProducer", "UnknownTopic", "UnreadableBatch", "Unsupported", "VALUE_BYTES_MAX", "Wait",
 ]
 

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import heapq
 import random
-from typing import Any, Callable, NamedTuple, Sequence
+from types import MappingProxyType
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from multiraft.client._accumulator import Accumulator, ProducerSettings
 from multiraft.client._batches import Batch, Delivery, PartitionQueue
@@ -38,6 +39,7 @@ from multiraft.wire.errors import (
     AmbiguousOutcome,
     Code,
     ErrorDetail,
+    RecordsWithoutKey,
     StorageFull,
     TimedOut,
     UnknownPartition,
@@ -52,6 +54,7 @@ from multiraft.wire.messages import (
 
 #: A named tuple from all its fields, without the Python function in front of it.
 _new = tuple.__new__
+_NO_RECORDS: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 
 
 class Attempt(NamedTuple):
@@ -333,6 +336,7 @@ class ProducerState:
         Batches that were resolved meanwhile are left out.  O(its batches)."""
         results: Sequence[ProduceResult] = ()
         times_ms: Sequence[int] | None = None
+        keyless = _NO_RECORDS
         if type(outcome) is ResponseEvent:
             if self.settings.acks == "none":
                 for queue, batch in attempt.batches:
@@ -340,7 +344,8 @@ class ProducerState:
                         self._acknowledge(queue, batch, -1)
                 return
             if outcome.code == Code.OK:
-                results, times_ms = outcome.reply
+                results, times_ms, refused = outcome.reply
+                keyless = dict(refused) if refused else _NO_RECORDS
                 if len(results) != len(attempt.batches) or (
                         times_ms is not None and len(times_ms) != len(results)):
                     outcome = Lost(True, f"{len(results)} results for {len(attempt.batches)} "
@@ -357,7 +362,8 @@ class ProducerState:
                 self._acknowledge(queue, batch, results[at].base_offset,
                                   -1 if times_ms is None else times_ms[at])
             else:
-                self._refused(attempt, queue, batch, results[at].code, results[at].error, now_ms)
+                self._refused(attempt, queue, batch, results[at].code, results[at].error, now_ms,
+                              keyless=keyless.get(at))
             if not queue.idle:  # an idle queue is likely used again; its timer retires it
                 self.records.ready[queue.incarnation] = None
 
@@ -387,12 +393,14 @@ class ProducerState:
         self._retry(queue, batch, now_ms)
 
     def _refused(self, attempt: Attempt, queue: PartitionQueue, batch: Batch, code: int,
-                 detail: ErrorDetail | None, now_ms: int, shared: bool = False) -> None:
+                 detail: ErrorDetail | None, now_ms: int, shared: bool = False,
+                 keyless: tuple[int, ...] | None = None) -> None:
         """Process the refusal of a batch: learn of another leader, repeat the batch after a pause,
         or fail it.  Ignored if a newer attempt is in flight.
 
         ``shared``: the request was refused as a whole, with batches of other partitions; a final
-        refusal then makes the batch be repeated alone once."""
+        refusal then makes the batch be repeated alone once.  ``keyless``: positions of the records
+        without a key for which it is refused."""
         if batch.attempt != attempt.number:
             return  # the attempt was given up: a newer one decides
         batch.attempt = 0
@@ -422,8 +430,9 @@ class ProducerState:
             batch.alone = True  # another batch may be the cause
             self._retry(queue, batch, now_ms, first_ms)
         else:
-            self._fail(queue, batch, exception_for(code, error.detail._replace(
-                text=f"{self._name(queue, batch)}: {error}")))
+            told = error.detail._replace(text=f"{self._name(queue, batch)}: {error}")
+            self._fail(queue, batch, exception_for(code, told) if keyless is None
+                       else RecordsWithoutKey(detail=told, records=keyless))
 
     def _out_of_order(self, queue: PartitionQueue, batch: Batch, error: MultiRaftError,
                       now_ms: int) -> None:

@@ -518,3 +518,68 @@ def find_record(header: BatchHeader, block: Buffer, offset: int, time_ms: int
     if found < 0:
         return -1, -1
     return base_offset + found, found_ms
+
+
+cdef int64_t _keyless_records(Walk *walk, int64_t base_timestamp_ms, int32_t count,
+                              int32_t *found, int32_t most) noexcept nogil:
+    """Check all records of a block as ``_check_records`` does; return the number of those without a
+    key, and put the first ``most`` of them into ``found``."""
+    cdef RecordStart record
+    cdef int32_t expected, header
+    cdef int64_t keyless = 0
+    for expected in range(count):
+        if _record_start(walk, base_timestamp_ms, &record):
+            return keyless
+        if record.key.length < 0:
+            if keyless < most:
+                found[keyless] = expected
+            keyless += 1
+        for header in range(record.headers_count):
+            _sized(walk, 0)
+            if not walk.fault:
+                _sized(walk, -1)
+            if walk.fault:
+                return keyless
+        if _record_end(walk, &record):
+            return keyless
+        if record.offset_delta != expected:
+            _fault(walk, OFFSET_DELTA, record.started, record.offset_delta, expected)
+            return keyless
+    if walk.at != walk.end:
+        _fault(walk, BYTES_LEFT, walk.at, walk.end - walk.at, 0)
+    return keyless
+
+
+def keyless_records(header: BatchHeader, block: Buffer, most: int) -> tuple[int, tuple[int, ...]]:
+    """Return the number of records without a key, and the positions in the batch of the first
+    ``most`` of them.  An empty key is a key.
+
+    ``block`` holds the records uncompressed, as a producer sends them: checked as by
+    ``check_batch``.  O(bytes), without the interpreter's lock.
+
+    Raises ``CorruptBatch``, ``InvalidBatch`` for wrong offset deltas, ``ValueError`` if ``most`` is
+    not within 0 .. BATCH_RECORDS_MAX.
+    """
+    cdef Py_buffer view
+    cdef Walk walk
+    cdef int64_t keyless = 0
+    cdef int32_t count = header.count, bound
+    cdef int64_t base_ms = header.base_timestamp_ms
+    cdef int32_t *found
+    _require_records(header)
+    _require_range("most", most, 0, BATCH_RECORDS_MAX)
+    bound = min(<int32_t>most, count)
+    found = <int32_t *>PyMem_Malloc(max(bound, 1) * sizeof(int32_t))
+    if found == NULL:
+        raise MemoryError
+    try:
+        PyObject_GetBuffer(block, &view, PyBUF_SIMPLE)
+        walk = Walk(<const uint8_t *>view.buf, 0, view.len, 0, 0, 0, 0)
+        with nogil:
+            keyless = _keyless_records(&walk, base_ms, count, found, bound)
+        PyBuffer_Release(&view)
+        if walk.fault:
+            raise _walk_error(&walk)
+        return keyless, tuple([found[at] for at in range(min(<int64_t>bound, keyless))])
+    finally:
+        PyMem_Free(found)

@@ -41,6 +41,9 @@ BATCH_BYTES = "max.message.bytes"
 #: Clock of the timestamps in a topic, and its value for the clock of the leader.
 TIMESTAMP_TYPE = "message.timestamp.type"
 LOG_APPEND_TIME = "LogAppendTime"
+#: How records leave a topic, and its value for: the newest record of each key stays.
+CLEANUP_POLICY = "cleanup.policy"
+COMPACT = "compact"
 #: The one setting whose fixed value depends on the cluster: a majority of the replicas.
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
@@ -118,11 +121,12 @@ def _fixed(name: str, type_: Type, value: str, broker_name: str, text: str) -> S
 
 
 _ROWS = (
-    _implemented("cleanup.policy", words("compact", "delete"), "delete", "log.cleanup.policy",
+    _implemented(CLEANUP_POLICY, words(COMPACT, "delete"), "delete", "log.cleanup.policy",
                  "Which records are removed: `delete`, those beyond the limits of retention; "
                  "`compact`, those whose key has a newer record, which no release does yet. With "
-                 "`compact` alone, `retention.ms`, `retention.bytes` and `retention.records` do "
-                 "not hold, and all records stay."),
+                 "`compact`, records without a key are refused; those that are there already "
+                 "stay. With `compact` alone, `retention.ms`, `retention.bytes` and "
+                 "`retention.records` do not hold, and all records stay."),
     _inert("compression.gzip.level", whole(-1, 9, Kind.INT), "-1", "compression.gzip.level",
            "Nodes never compress: producers choose the level."),
     _inert("compression.lz4.level", whole(1, 17, Kind.INT), "9", "compression.lz4.level",

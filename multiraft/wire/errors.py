@@ -15,6 +15,7 @@
     |     WrongIncarnation NodeRemoved StaleBootId DuplicateNode UnlinkedBootId Moved StaleEpoch
     |     StalePlan PlanActive StaleTransaction UnknownProducer InvalidSetting NotAuthorized
     |     InvalidPartitions
+    |  +- RecordsWithoutKey     an InvalidBatch of a topic with compaction
     +- AmbiguousOutcome          the request may or may not have had an effect
 
 Contract.  A ``RequestError`` guarantees that the request had no effect, so a caller may repeat it
@@ -216,6 +217,16 @@ class InvalidBatch(RequestError):
     """An intact batch that may not be appended."""
 
     code = Code.INVALID_BATCH
+
+
+class RecordsWithoutKey(InvalidBatch):
+    """A batch with records without a key, for a topic whose ``cleanup.policy`` contains
+    ``compact``.  ``records``: positions of the first of them in the batch, at most 16."""
+
+    def __init__(self, text: str = "", *, detail: ErrorDetail | None = None,
+                 records: tuple[int, ...] = (), **fields: Any):
+        super().__init__(text, detail=detail, **fields)
+        self.records = records
 
 
 class BatchTooLarge(RequestError):

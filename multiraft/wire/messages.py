@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from multiraft.codec import layout
 from multiraft.wire import members, nodes, placements, plans, pool, schema, settings, sinks, sizes
 from multiraft.wire.description import (
     GROUP_DESCRIBE,
@@ -32,6 +33,7 @@ from multiraft.wire.rows import (
     FetchResult,
     GroupReplicas,
     GroupSummary,
+    KeylessRecords,
     NodeAddress,
     NodeSummary,
     OffsetQuery,
@@ -55,6 +57,9 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 #: Partitions or offset queries in one request of a client: the answer fits into a header (1 MiB)
 #: even if each is refused with a text of its own.
 REFUSALS_PER_REPLY_MAX = 3_000
+#: Positions of records without a key that an answer has of each batch: a batch has up to a million
+#: records, and a request 10,000 batches, whose errors have to fit into one header.
+KEYLESS_NAMED_MAX = 16
 #: Partitions of a topic.
 PARTITIONS_MAX = 10_000
 #: Groups in one answer, for the same reason as ``TOPICS_PER_REQUEST_MAX``.
@@ -286,10 +291,12 @@ class MetadataReply(NamedTuple):
 
 class ProduceReply(NamedTuple):
     """One result per batch, in the order of the request.  ``log_append_times_ms``: for each, the
-    timestamp that the leader gave its records, -1 = none, or not known; None = none for all."""
+    timestamp that the leader gave its records, -1 = none, or not known; None = none for all.
+    ``keyless``: batches that are refused for records without a key; None = none is."""
 
     results: tuple[ProduceResult, ...]
     log_append_times_ms: tuple[int, ...] | None = None
+    keyless: tuple[KeylessRecords, ...] | None = None
 
 
 class FetchReply(NamedTuple):
@@ -474,8 +481,11 @@ RESPONSES: dict[str, Shape] = {
         "groups": list_of(row(GroupReplicas, _u32, _nodes), GROUPS_PER_REPLY_MAX)}),
     "produce": Shape(ProduceReply, {
         "results": _per_partition(ProduceResult, _code, _mark, _detail),
-        "log_append_times_ms": nullable(list_of(_mark, PARTITIONS_PER_REQUEST_MAX))},
-        sparse=("log_append_times_ms",)),
+        "log_append_times_ms": nullable(list_of(_mark, PARTITIONS_PER_REQUEST_MAX)),
+        "keyless": nullable(_per_partition(
+            KeylessRecords, schema.integer(0, PARTITIONS_PER_REQUEST_MAX - 1),
+            list_of(schema.integer(0, layout.BATCH_RECORDS_MAX - 1), KEYLESS_NAMED_MAX)))},
+        sparse=("log_append_times_ms", "keyless")),
     "fetch": Shape(FetchReply, {
         "results": _per_partition(FetchResult, _u64, _code, _mark, _mark, _bytes_count, _detail)},
         _result_bytes),

@@ -66,6 +66,14 @@ class ProduceResult(NamedTuple):
     error: ErrorDetail | None = None
 
 
+class KeylessRecords(NamedTuple):
+    """Records without a key, for which the topic refuses a batch: the position of the batch in the
+    request, and the positions of the first of these records in the batch."""
+
+    batch: int
+    records: tuple[int, ...]
+
+
 class FetchPart(NamedTuple):
     incarnation: int
     offset: int

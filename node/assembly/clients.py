@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+
+import trio
 
 from multiraft.codec.layout import BATCH_BYTES_MAX
 from node.assembly.admin import AdminParts
@@ -13,6 +16,7 @@ from node.assembly.reads import ReadParts
 from node.assembly.retention import RetentionParts
 from node.clients.client_connection import ClientConnections
 from node.clients.connection_reaper import ConnectionReaper
+from node.clients.key_checks import THREADS_MAX, KeyChecks
 from node.clients.native_requests import NativeRequests
 from node.clients.pending_appends import PendingAppends
 from node.clients.produce import ProduceHandler, acknowledged, ambiguous
@@ -38,10 +42,13 @@ def build_clients(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, reads
     config, limits, request_round = env.config, env.config.limits, env.loop.request
     pending = PendingAppends(ambiguous, acknowledged)
     staged = StagedBatches(metadata.log, peers.metadata_requests, reads.background, request_round)
+    threads = trio.CapacityLimiter(THREADS_MAX)
+    key_checks = KeyChecks(reads.background, partial(trio.to_thread.run_sync, limiter=threads),
+                           env.turns.take, request_round, limits.node_bytes_in_flight_max)
     produce_handler = ProduceHandler(env.core, env.store.partition_states, metadata.directory,
                                      pending, limits.append_timeout_ms_max, staged, env.space,
                                      reads.counts, clocks=retention.clocks,
-                                     retention=retention.passes)
+                                     retention=retention.passes, key_checks=key_checks)
     sessions = Sessions(directory=metadata.directory, limits=limits, request_round=request_round,
                         turns=env.turns)
     native = NativeRequests(

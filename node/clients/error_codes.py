@@ -11,6 +11,7 @@ from collections.abc import Callable
 from multiraft import errors as e
 from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.wire.errors import Code, ErrorDetail
+from node.clients.record_keys import OverDecodedLimit
 
 
 class StaleMetadata(e.ProposalError):
@@ -90,7 +91,7 @@ def refusal(error: Exception,
     code = next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
     if isinstance(error, e.QueueFull):
         return code, ErrorDetail(text=str(error), limit=error.limit, value=error.value)
-    if isinstance(error, OverTopicLimit):
+    if isinstance(error, (OverTopicLimit, OverDecodedLimit)):
         return code, ErrorDetail(text=str(error), limit=error.limit, value=error.value)
     if code is Code.BATCH_TOO_LARGE:
         return code, ErrorDetail(text=str(error), limit=BATCH_BYTES_MAX)

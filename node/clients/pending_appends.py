@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from multiraft.raft.timers import NEVER_MS
 from multiraft.wire.errors import Code
+from multiraft.wire.rows import KeylessRecords
 
 if TYPE_CHECKING:
     from multiraft.wire.messages import ProduceResult
@@ -33,8 +34,8 @@ class ProduceRequest:
     """A produce request with one result per batch, answered when the last result is known. It holds
     no bytes of its batches."""
 
-    __slots__ = ("reply", "results", "remaining", "deadline_ms", "number", "_times_ms", "session",
-                 "topic")
+    __slots__ = ("reply", "results", "remaining", "deadline_ms", "number", "_times_ms", "_keyless",
+                 "session", "topic")
 
     def __init__(self, number: int, reply: Callable[[ProduceRequest], None], batches: int,
                  deadline_ms: int, session: Session | None = None):
@@ -46,12 +47,26 @@ class ProduceRequest:
         self.remaining = batches
         self.deadline_ms = deadline_ms
         self._times_ms: dict[int, int] | None = None  # slot -> time at which it was appended
+        self._keyless: dict[int, tuple[int, ...]] | None = None  # slot -> records without a key
 
     def stamped(self, slot: int, time_ms: int) -> None:
         """Record the timestamp that the leader gave the records of a batch."""
         if self._times_ms is None:
             self._times_ms = {}
         self._times_ms[slot] = time_ms
+
+    def found_keyless(self, slot: int, records: tuple[int, ...]) -> None:
+        """Record the positions of records without a key, for which a batch is refused."""
+        if self._keyless is None:
+            self._keyless = {}
+        self._keyless[slot] = records
+
+    def keyless(self) -> tuple[KeylessRecords, ...] | None:
+        """Return the records without a key of the batches that are refused for them, by batch; None
+        = there is none.  O(batches refused)."""
+        if self._keyless is None:
+            return None
+        return tuple(KeylessRecords(*found) for found in sorted(self._keyless.items()))
 
     def append_times_ms(self) -> tuple[int, ...] | None:
         """Return the timestamps that the leader gave, by batch, -1 = none, or the batch is not

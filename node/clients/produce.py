@@ -17,7 +17,9 @@ is being switched takes appends in its new group as soon as the opening entry is
 log: later entries are committed only together with it. A producer is redirected only once the seal
 is *applied*, because a new leader may drop a seal that is not committed; until then it is asked to
 retry. A batch of a transaction that this node does not know waits for the metadata leader's answer
-(``staged_batches``).
+(``staged_batches``). A batch for a topic with compaction may wait for the check of its keys, and
+later batches of its partition behind it (``key_checks``). A wait ends before the sequence of the
+batch is judged, so a refused batch takes none, as in Kafka.
 
 A leader stamps its wall clock into the batches of a topic with LogAppendTime. The times of a
 partition need not rise, as in Kafka: another leader's clock may be behind. A bound by the last time
@@ -33,7 +35,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from multiraft.codec import layout
 from multiraft.core import check_batch
-from multiraft.errors import PartitionSealed, ProposalError
+from multiraft.errors import CodecError, PartitionSealed, ProposalError
 from multiraft.partitions.state import PartitionStates
 from multiraft.types import BatchInfo, EntryKind
 from multiraft.wire.errors import Code, ErrorDetail
@@ -47,10 +49,12 @@ from node.clients.error_codes import (
     Redirect,
     refusal,
 )
+from node.clients.key_checks import KeyChecks
 from node.clients.load_counts import LoadCounts
 from node.clients.partition_open import partition_open_of, require_known_deletions
 from node.clients.pending_appends import PendingAppends, ProduceRequest
 from node.clients.producer_ids import ProducerIds
+from node.clients.record_keys import KeyCheck, RecordsWithoutKey
 from node.clients.staged_batches import StagedBatches
 from node.clock import monotonic_ns, wall_ms
 from node.histogram import Histogram
@@ -117,7 +121,7 @@ class ProduceHandler:
                  counts: LoadCounts | None = None,
                  now_ns: Callable[[], int] = monotonic_ns,
                  wall_ms: Callable[[], int] = wall_ms, *, clocks: Clocks,
-                 retention: Retention):
+                 retention: Retention, key_checks: KeyChecks):
         self._space = space
         self._counts = counts  # None = loads are not published
         self._core = core
@@ -127,6 +131,7 @@ class ProduceHandler:
         self._pending = pending
         self._timeout_ms_max = timeout_ms_max
         self._staged = staged
+        self._key_checks = key_checks
         self._numbers = count()
         self._now_ns = now_ns  # a monotonic clock
         self._clocks = clocks
@@ -188,11 +193,13 @@ class ProduceHandler:
 
     def _refuse(self, produce: ProduceRequest, slot: int, error: Exception) -> None:
         code, detail = refusal(error, self._directory.leader_detail)
+        if isinstance(error, RecordsWithoutKey):
+            produce.found_keyless(slot, error.records)
         self.refusals[code] = self.refusals.get(code, 0) + 1
         produce.complete(slot, ProduceResult(code, -1, detail))
 
     def _resume(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
-                slot: int, seen_index: int, error: Exception | None) -> None:
+                slot: int, seen_index: int, checked: BatchInfo, error: Exception | None) -> None:
         """Append a staged batch after it has waited for the state of its transaction; if ``error``
         is given, refuse it instead. Does nothing if the batch was answered meanwhile."""
         if produce.results[slot] is not None:
@@ -200,12 +207,27 @@ class ProduceHandler:
         try:
             if error is not None:
                 raise error
-            self._append(partition, batch, acks, produce, slot, seen_index)
+            self._append(partition, batch, acks, produce, slot, seen_index, checked)
+        except REFUSALS as refused:
+            self._refuse(produce, slot, refused)
+
+    def _keys_checked(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
+                      slot: int, seen_index: int, checked: BatchInfo, fault: Exception | None
+                      ) -> None:
+        """Append a batch after the check of its keys; if that found a ``fault``, refuse it, unless
+        the log has it. Does nothing if the batch was answered meanwhile."""
+        if produce.results[slot] is not None:
+            return  # as above
+        try:
+            self._append(partition, batch, acks, produce, slot, seen_index, checked, fault)
         except REFUSALS as refused:
             self._refuse(produce, slot, refused)
 
     def _append(self, partition: int, batch: memoryview, acks: str, produce: ProduceRequest,
-                slot: int, seen_index: int) -> None:
+                slot: int, seen_index: int, checked: BatchInfo | None = None,
+                fault: Exception | None = None) -> None:
+        """Propose a batch, or have it wait. ``checked``: its fields after it has waited. Raises
+        what refuses it: ``fault``, which was found meanwhile, unless the log has the batch."""
         place = self._directory.locate(partition)
         if place is None:
             raise self._directory.unknown(partition, seen_index)
@@ -220,12 +242,18 @@ class ProduceHandler:
         if not self._core.records_fit(group):
             raise DiskFull(f"the disks of too many voters of group {group} are full: no majority "
                          f"could store the records")
-        info = check_batch(batch)
-        if len(batch) > place.batch_bytes_max and not _is_in_log(tail, partition, info):
-            raise OverTopicLimit(place.batch_bytes_max, len(batch))
+        info = check_batch(batch) if checked is None else checked
+        if fault is None and len(batch) > place.batch_bytes_max:
+            fault = OverTopicLimit(place.batch_bytes_max, len(batch))
+        if fault is not None and not _is_in_log(tail, partition, info):
+            raise fault
+        if checked is None and (place.is_compacted or partition in self._key_checks.waiting) and (
+                self._waits_for_keys(place, tail, batch, info, partial(
+                    self._keys_checked, partition, batch, acks, produce, slot, seen_index, info))):
+            return
         if layout.STAGED_PRODUCER_MIN <= info.producer_id <= layout.STAGED_PRODUCER_MAX and (
                 self._staged.waits(info, seen_index, partial(
-                    self._resume, partition, batch, acks, produce, slot, seen_index))):
+                    self._resume, partition, batch, acks, produce, slot, seen_index, info))):
             return
         # A producer begins at sequence 0; the partition state refuses any other first sequence.
         if (info.base_sequence == 0 and info.producer_id >= 0
@@ -256,6 +284,20 @@ class ProduceHandler:
             produce.complete(slot, ProduceResult(Code.OK, proposed.base_offset))
         else:
             self._pending.add(group, proposed.index, acks, produce, slot, proposed.base_offset)
+
+    def _waits_for_keys(self, place: Location, tail: PartitionStates, batch: memoryview,
+                        info: BatchInfo, resume: Callable[[Exception | None], None]) -> bool:
+        """Return True if a batch waits, and False if it may be appended now: its topic has no
+        compaction, its keys are checked, or the log has it. Raises what refuses it."""
+        partition = place.topic.incarnation + place.partition
+        check = (KeyCheck(batch, info.codec, place.batch_bytes_max) if place.is_compacted
+                 else None)
+        try:
+            return self._key_checks.waits(partition, len(batch), check, resume)
+        except CodecError:
+            if not _is_in_log(tail, partition, info):
+                raise
+            return False
 
     def _leading(self, place: Location, partition: int) -> tuple[int, PartitionStates]:
         """Return the group led here that takes the partition's appends, and its state. During a
@@ -299,7 +341,8 @@ def _check_permission(produce: ProduceRequest, topic: Topic) -> None:
 
 def _is_in_log(tail: PartitionStates, partition: int, info: BatchInfo) -> bool:
     """Return True if the log has the batch already: it was appended before the limit of its topic
-    was lowered, and its repetition must not be refused as if it had had no effect."""
+    was lowered, or the topic had compaction, and its repetition must not be refused as if it had
+    had no effect."""
     try:
         return tail.validate_append(partition, info).duplicate
     except ProposalError:  # neither a repetition nor the next batch
@@ -310,7 +353,8 @@ def _answered(answer: Callable[[ProduceReply], None], latency: Histogram, accept
               now_ns: Callable[[], int], produce: ProduceRequest) -> None:
     if produce.results[0].code == Code.OK:
         latency.observe((now_ns() - accepted_ns) // 1000)
-    answer(ProduceReply(tuple(produce.results), produce.append_times_ms()))
+    answer(ProduceReply(tuple(produce.results), produce.append_times_ms(),
+                        produce.keyless()))
 
 
 def acknowledged(base_offset: int) -> ProduceResult:

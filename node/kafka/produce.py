@@ -58,6 +58,9 @@ EARLY_ZSTD = Fault(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
 NO_BATCH = Fault(ErrorCode.INVALID_RECORD, "no whole record batch")
 MANY_BATCHES = Fault(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
 
+#: Of a record, beside the error of its batch.
+NO_KEY = "a record without a key, in a topic with cleanup.policy=compact"
+
 
 class ProduceRequests:
     """The handler of produce requests."""
@@ -186,6 +189,8 @@ class _ProduceAnswer(KafkaAnswer):
                 self._acknowledge(at, result, reply.log_append_times_ms)
             else:
                 self._fail(at, result, leaders)
+        for batch, records in reply.keyless or ():
+            self._name_keyless(batch, records)
         super().__call__(ProduceResponse(
             responses=appending.responses,
             node_endpoints=[ProduceResponse.NodeEndpoint(
@@ -222,6 +227,12 @@ class _ProduceAnswer(KafkaAnswer):
             leaders[found.node] = found
             response.current_leader = ProduceResponse.LeaderIdAndEpoch(
                 leader_id=named[0], leader_epoch=named[1])
+
+    def _name_keyless(self, at: int, records: Sequence[int]) -> None:
+        """Enter the errors of the records without a key of batch ``at``."""
+        self._appending.results[at].record_errors = [
+            ProduceResponse.BatchIndexAndErrorMessage(
+                batch_index=record, batch_index_error_message=NO_KEY) for record in records]
 
 
 def records_fault(records: memoryview | None, version: int) -> Fault | None:

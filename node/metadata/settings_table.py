@@ -8,9 +8,9 @@ differ from a replica of another release.
 Invariants.  A topic without settings has no row.  ``version`` of a row is the index of the command
 that changed it last.  ``bytes`` is the sum over all names and values.
 
-Theory.  The limit of a topic's batches and the type of its timestamps are asked for each batch, so
-they are read once, when they are set.  A value that this release cannot read was set by a node of a
-later one; the default holds here until this node is upgraded.
+Theory.  The limit of a topic's batches, the type of its timestamps and its compaction are asked
+for each batch, so they are read once, when they are set.  A value that this release cannot read was
+set by a node of a later one; the default holds here until this node is upgraded.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from multiraft.codec.layout import BATCH_BYTES_MAX
 from multiraft.settings.effective import is_internal
 from multiraft.settings.registry import (
     BATCH_BYTES,
+    CLEANUP_POLICY,
+    COMPACT,
     LOG_APPEND_TIME,
     TIMESTAMP_TYPE,
     find,
@@ -63,7 +65,7 @@ NONE = Settings(0, ())
 class SettingsTable:
     """The settings of one replica's metadata."""
 
-    __slots__ = ("bytes", "_rows", "_limits", "_stamped")
+    __slots__ = ("bytes", "_rows", "_limits", "_stamped", "_compacted")
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -71,6 +73,7 @@ class SettingsTable:
         self._limits: dict[int, int] = {}  # the same -> limit of batches, where it is set
         #: The same -> True if leaders stamp the append time, where the type of timestamps is set.
         self._stamped: dict[int, bool] = {}
+        self._compacted: dict[int, bool] = {}  # the same -> True if records leave by their keys
 
     def of(self, incarnation: int) -> Settings:
         """Return the settings of a topic, or of the cluster.  O(1)."""
@@ -89,6 +92,14 @@ class SettingsTable:
         O(1)."""
         own = self._stamped.get(incarnation)
         return self._stamped.get(CLUSTER, False) if own is None else own
+
+    def is_compacted(self, incarnation: int, name: str) -> bool:
+        """Return True if the cleanup policy of the topic with that incarnation and name contains
+        ``compact``.  O(1)."""
+        own = self._compacted.get(incarnation)
+        if own is None and not is_internal(name):
+            own = self._compacted.get(CLUSTER)
+        return bool(own)
 
     # ---- commands -------------------------------------------------------------------------------
 
@@ -137,12 +148,15 @@ class SettingsTable:
             self._limits[incarnation] = int(limit)
         if (kind := _readable(TIMESTAMP_TYPE, values)) is not None:
             self._stamped[incarnation] = kind == LOG_APPEND_TIME
+        if (policy := _readable(CLEANUP_POLICY, values)) is not None:
+            self._compacted[incarnation] = COMPACT in policy.split(",")
 
     def forget(self, incarnation: int) -> None:
         """Remove the settings of a topic, which is deleted, or of the cluster."""
         self.bytes -= _bytes_of(self._rows.pop(incarnation, NONE).pairs)
         self._limits.pop(incarnation, None)
         self._stamped.pop(incarnation, None)
+        self._compacted.pop(incarnation, None)
 
     # ---- checkpoints ----------------------------------------------------------------------------
 

@@ -467,7 +467,8 @@ class MetadataState:
         return Location(topic, number, entry.group, entry.epoch,
                         entry.start_offset, epoch_history, self.placed.switches.get(incarnation),
                         self.settings.batch_bytes_max(topic.incarnation, topic.name),
-                        self.settings.has_append_time(topic.incarnation))
+                        self.settings.has_append_time(topic.incarnation),
+                        self.settings.is_compacted(topic.incarnation, topic.name))
 
     def _owner(self, incarnation: int) -> tuple[Topic, int] | None:
         """Return the topic of a partition, and its number; None = there is none with that

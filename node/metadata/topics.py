@@ -145,7 +145,7 @@ class Location(NamedTuple):
     """A partition, the group that takes its appends now, and its epoch history.  ``switch``: the
     pending switch to another group, None = none.  ``batch_bytes_max``: the largest batch that the
     settings of the topic accept.  ``has_append_time``: by them, the leader stamps the time at which
-    it appends a batch."""
+    it appends a batch.  ``is_compacted``: by them, records leave by their keys, so each has one."""
 
     topic: Topic
     partition: int
@@ -156,6 +156,7 @@ class Location(NamedTuple):
     switch: Switch | None
     batch_bytes_max: int = BATCH_BYTES_MAX
     has_append_time: bool = False
+    is_compacted: bool = False
 
 
 def topic_name_fault(name: str) -> str:

@@ -20,11 +20,10 @@ from typing import NamedTuple
 
 from multiraft.partitions.retention_records import UNKNOWN_BYTES
 from multiraft.settings.effective import is_internal
-from multiraft.settings.registry import SETTINGS
+from multiraft.settings.registry import CLEANUP_POLICY, SETTINGS
 from multiraft.settings.values import InvalidValue
 
 #: Names of the settings that retention reads.
-CLEANUP_POLICY = "cleanup.policy"
 RETENTION_MS = "retention.ms"
 RETENTION_BYTES = "retention.bytes"
 RETENTION_RECORDS = "retention.records"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import random
 import struct
+import tracemalloc
 
 import cramjam
 import lz4.frame
@@ -46,7 +48,30 @@ def test_a_bomb_is_refused_with_the_limit(codec):
     bomb = compress(codec, bytes(20 << 20))
     with pytest.raises(DecompressionTooLarge) as caught:
         decompress(codec, bomb, limit=1 << 20)
-    assert 0 <= caught.value.limit <= 1 << 20
+    assert caught.value.limit == 1 << 20
+    assert caught.value.value in (None, (1 << 20) + (32 << 10))  # snappy's blocks announce theirs
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bomb_has_not_taken_more_than_the_limit(codec):
+    limit, bomb = 8 << 20, compress(codec, bytes(64 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecompressionTooLarge):
+            decompress(codec, bomb, limit=limit)
+        assert tracemalloc.get_traced_memory()[1] < limit + (4 << 20)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5 << 20])
+def test_a_block_of_several_pieces_is_whole_up_to_the_limit(codec, size):
+    data = random.Random(size).randbytes(size // 2) + bytes(size - size // 2)
+    block = compress(codec, data)
+    assert decompress(codec, block, limit=size) == data
+    with pytest.raises(DecompressionTooLarge):
+        decompress(codec, block, limit=size - 1)
 
 
 def test_a_lying_snappy_length_is_refused_before_it_is_allocated():

@@ -14,7 +14,16 @@ from multiraft.client._producer import ProducerState
 from multiraft.client._records import Record
 from multiraft.wire import messages as m
 from multiraft.wire.connection import ResponseEvent
-from multiraft.wire.errors import AmbiguousOutcome, Code, ErrorDetail, StorageFull, TimedOut
+from multiraft.wire.errors import (
+    AmbiguousOutcome,
+    Code,
+    ErrorDetail,
+    InvalidBatch,
+    RecordsWithoutKey,
+    StorageFull,
+    TimedOut,
+)
+from multiraft.wire.rows import KeylessRecords
 
 
 def metadata(partitions: int = 1, leader: int = 1, epoch: int = 1) -> m.MetadataReply:
@@ -72,6 +81,25 @@ def test_an_answer_with_another_number_of_times_is_no_answer():
     reply = m.ProduceReply((m.ProduceResult(Code.OK, 5),), (1, 2))
     bench.state.done(bench.one(10), ResponseEvent(1, reply), 10)
     assert not delivery.done
+
+
+def test_a_refusal_for_missing_keys_has_the_positions_of_the_records():
+    bench = Bench(linger_ms=1000)
+    deliveries = [bench.send(bytes(10)) for _ in range(2)]
+    bench.state.records.seal_all()
+    results = (m.ProduceResult(Code.INVALID_BATCH, -1, ErrorDetail("no key")),)
+    bench.state.done(bench.one(10), ResponseEvent(1, m.ProduceReply(
+        results, None, (KeylessRecords(0, (1,)),))), 10)
+    with pytest.raises(RecordsWithoutKey, match="t/0.*no key") as caught:
+        deliveries[0].result()
+    assert caught.value.records == (1,) and isinstance(caught.value, InvalidBatch)
+    with pytest.raises(RecordsWithoutKey) as again:
+        deliveries[1].result()
+    assert (again.value.records, again.value.partition) == ((1,), 0)
+    # The batch took no sequence: the next one has its number.
+    bench.send(key=b"k")
+    bench.state.records.seal_all()
+    assert sequences(bench.one(10)) == [(7, 0, 0)]
 
 
 def sequences(attempt) -> list[tuple[int, int, int]]:

@@ -555,3 +555,34 @@ def test_all_records_of_a_batch_have_its_append_time(twin, golden):
     header, block = twin.batch_header(batch), memoryview(batch)[layout.BATCH_HEADER_BYTES:]
     first = header.base_offset, header.max_timestamp_ms
     assert twin.find_record(header, block, 0, header.max_timestamp_ms) == first
+
+
+@pytest.mark.parametrize("keys, most, found", [
+    ((b"a", b"b"), 5, (0, ())), ((b"", b"a"), 5, (0, ())), ((None,), 5, (1, (0,))),
+    ((b"a", None, b"", None, None), 5, (3, (1, 3, 4))), ((b"a", None, None), 1, (2, (1,))),
+    ((None, None), 0, (2, ()))])
+def test_records_without_a_key_are_found_and_an_empty_key_is_one(twin, keys, most, found):
+    builder = twin.BatchBuilder(1 << 16)
+    for each in keys:
+        assert builder.append(NOW_MS, each, b"v", [("h", None)])
+    batch = builder.build()
+    assert twin.keyless_records(twin.verify_batch(batch), batch[61:], most) == found
+
+
+@pytest.mark.parametrize("block, error, text", [
+    (RECORD[:-1], CorruptBatch, "does not fit"), (b"", CorruptBatch, "reaches past its end"),
+    (RECORD + b"x", CorruptBatch, "1 bytes after the last record"),
+    (RECORD[:3] + b"\2" + RECORD[4:], InvalidBatch, "offset delta 1, expected 0")])
+def test_keys_of_records_that_cannot_be_read_are_an_error(twin, block, error, text):
+    header = twin.batch_header(with_block(RECORD))
+    with pytest.raises(error, match=text):
+        twin.keyless_records(header, block, 5)
+
+
+@pytest.mark.parametrize("fields, most, error", [
+    ({"count": -1}, 1, CorruptBatch), ({"count": (1 << 20) + 1}, 1, CorruptBatch),
+    ({}, -1, ValueError), ({}, (1 << 20) + 1, ValueError)])
+def test_numbers_out_of_range_are_refused_before_keys_are_looked_for(twin, fields, most, error):
+    header = twin.batch_header(with_block(RECORD))
+    with pytest.raises(error):
+        twin.keyless_records(header._replace(**fields), RECORD, most)

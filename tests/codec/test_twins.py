@@ -235,6 +235,8 @@ def agree_on_batch(data):
         for offset in (header.base_offset, header.base_offset + 1):
             agree("find_record", header, memoryview(data)[HEADER_BYTES:], offset,
                   header.max_timestamp_ms)
+        for most in (0, 1, layout.BATCH_RECORDS_MAX):
+            agree("keyless_records", header, memoryview(data)[HEADER_BYTES:], most)
 
 
 @bounded
@@ -301,6 +303,29 @@ def test_any_records_block_gets_the_same_answer(block, count, last_delta, base_o
     header = _core.batch_header(batch)
     agree("decode_records",
           header._replace(base_offset=base_offset, last_offset_delta=last_delta), block)
+    agree("keyless_records", header, block, 2)
+    agree("keyless_records", header._replace(base_offset=base_offset), block, -1)
+
+
+@bounded
+@given(st.lists(records, min_size=1, max_size=12), st.integers(0, 12))
+def test_records_without_a_key_agree_and_are_those_whose_key_is_null(batch_records, most):
+    batch = builder_of(_core, batch_records).build()
+    count, first = agree("keyless_records", _core.verify_batch(batch),
+                         memoryview(batch)[HEADER_BYTES:], most)
+    keyless = [at for at, record in enumerate(batch_records) if record[1] is None]
+    assert (count, first) == (len(keyless), tuple(keyless[:most]))
+
+
+@bounded
+@given(flipped(batches()), st.integers(0, 3))
+def test_keys_are_looked_for_in_what_a_leader_accepts_and_nothing_else(data, most):
+    """The block of a compressed batch is checked as that of an uncompressed one is."""
+    batch = resealed(data)
+    checked = agree("check_batch", batch)
+    header = outcome(_core.batch_header, batch)
+    if isinstance(checked, _reference.BatchInfo) and checked.codec == layout.CODEC_NONE:
+        assert agree("keyless_records", header, memoryview(batch)[HEADER_BYTES:], most)[0] >= 0
 
 
 @bounded

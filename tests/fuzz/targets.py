@@ -380,6 +380,7 @@ def fetched_records(data: bytes) -> None:
     for part, head in intact_batches(memoryview(with_batch_crc(data)))[0]:
         block = decompress(head.attributes & 7, part[61:])
         agree("decode_records", _core.batch_header(part), block)
+        agree("keyless_records", _core.batch_header(part), block, 3)
 
 
 # ---- files ---------------------------------------------------------------------------------------

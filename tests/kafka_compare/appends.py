@@ -135,7 +135,7 @@ def produce_wrong(server: Server) -> None:
     one("the largest time", make_batch(b"v", time_ms=(1 << 63) - 1), "twice-read")
     one("a batch above the limit of the topic", make_batch(os.urandom(2000)), "small")
     one("a batch above the limit of Kafka", make_batch(os.urandom(1_100_000)))
-    one("a record without a key in a compacted topic", make_batch(b"v"), "compacted")
+    keys_in_compacted_topic(server)
     one("a negative time to wait", make_batch(b"v"), timeout_ms=-1)
     server.ask("produce: partitions with different results", key, ProduceRequest(
         acks=-1, timeout_ms=10_000, topic_data=[ProduceRequest.TopicProduceData(
@@ -148,6 +148,21 @@ def produce_wrong(server: Server) -> None:
                 ProduceRequest.PartitionProduceData(index=1, records=make_batch(each))
                 for each in (b"first", b"second")])]))
     server.ask("produce: no topic", key, ProduceRequest(acks=-1, timeout_ms=10_000))
+
+
+def keys_in_compacted_topic(server: Server) -> None:
+    """Append with and without keys to a topic whose records leave by their keys."""
+    for name, codec in CODECS.items():
+        for label, keys in {"without a key": (None,), "with an empty key": (b"",),
+                            "with and without keys": (b"a", None, b"", None)}.items():
+            batch = make_batch(*[b"v"] * len(keys), keys=keys, codec=codec)
+            server.ask_each(f"keys: {name}, {label}", ApiKey.PRODUCE,
+                            lambda version, batch=batch: appending(
+                                server, version, "compacted", batch), since=ZSTD_SINCE)
+        if codec:
+            server.ask(f"keys: {name} that cannot be decompressed", ApiKey.PRODUCE, appending(
+                server, LATEST[ApiKey.PRODUCE], "compacted",
+                make_batch(b"v", keys=(b"k",), codec=codec, block=b"wrong" * 9)))
 
 
 def identities(server: Server) -> None:

@@ -16,7 +16,7 @@ MANY = "More partitions than a topic may have"
 POINTS = "Topics whose names differ by a point and an underscore"
 REPLICAS = "Replicas that a creation chooses"
 CHECKED = "A creation that is only checked"
-CONTENT = "What is in compressed records, and keys in compacted topics"
+CONTENT = "What is in compressed records"
 WRONG_BATCHES = "Numbers of errors of wrong batches"
 ATTRIBUTES = "Attributes of batches that are not the producer's"
 BEHIND = "Bytes behind a batch"
@@ -71,15 +71,14 @@ KNOWN: tuple[Known, ...] = (
            ("produce: bytes behind the records", "*.error_code"),
            ("produce: compression *", "*.error_code")),
     *_rows(CONTENT, ("produce: * that cannot be decompressed", "*.error_code"),
-           ("produce: a record without a key in a compacted topic", "*.error_code"),
-           ("fetch: topic compacted", "*"), ("offsets of compacted at *", "*")),
+           ("keys: * that cannot be decompressed", "*.error_code")),
     *_rows(LARGE, ("produce: a batch above the limit of Kafka", "*.error_code")),
     *_rows(NO_TIME, ("produce: a negative time to wait", "*.error_code"),
            ("delete within *", "*.error_code")),
     *_rows(TWICE, ("produce: a partition twice", "*"), ("fetch: a partition twice", "*"),
            ("offsets of a partition twice", "*"), ("delete records: a partition twice", "*"),
            ("delete twice in a request", "*"), ("delete: the same topic by name and by id", "*")),
-    *_rows(BESIDE_ERRORS, ("produce*", "*.log_start_offset"),
+    *_rows(BESIDE_ERRORS, ("produce*", "*.log_start_offset"), ("keys*", "*.log_start_offset"),
            ("idempotent*", "*.log_start_offset"), ("idempotent*", "*.log_append_time_ms")),
     *_rows(IDENTITIES, ("identity*", "*"), ("idempotent*", "*.error_code"),
            ("fetch: topic identities", "*"), ("offsets of identities at *", "*")),
@@ -91,7 +90,8 @@ KNOWN: tuple[Known, ...] = (
     *_rows(FOLLOWERS, ("fetch: as replica *", "*.error_code")),
     *_rows(EMPTY, ("offsets at -[24] of an empty partition", "*.leader_epoch")),
     *_rows(LARGEST, ("offsets at -3 after a deletion", "*")),
-    *_rows(COMPACTED, ("delete records: a compacted topic", "*.error_code")),
+    *_rows(COMPACTED, ("delete records: a compacted topic", "*.error_code"),
+           ("offsets of compacted at *", "*")),
     *_rows(UNKNOWN_SETTINGS, ("change: delete an unknown setting", "*.error_code")),
     *_rows(SOFTWARE, ("versions for a client *", "error_code")),
     *_rows(APIS, ("versions", "*"), ("versions: this node", "*")),

@@ -42,9 +42,10 @@ def record(number: int, value: bytes | None, key: bytes | None, time_delta: int 
     return varint(len(body)) + body
 
 
-def make_batch(*values: bytes | None, codec: int = layout.CODEC_NONE, keys: Sequence[bytes] = (),
-               attributes: int = 0, producer: tuple[int, int, int] = (-1, -1, -1),
-               time_ms: int = TIME_MS, time_deltas: Sequence[int] = (), count: int | None = None,
+def make_batch(*values: bytes | None, codec: int = layout.CODEC_NONE,
+               keys: Sequence[bytes | None] = (), attributes: int = 0,
+               producer: tuple[int, int, int] = (-1, -1, -1), time_ms: int = TIME_MS,
+               time_deltas: Sequence[int] = (), count: int | None = None,
                last_delta: int | None = None, base_offset: int = 0, magic: int = layout.BATCH_MAGIC,
                crc: int | None = None, block: bytes | None = None) -> bytes:
     """Return a batch with a record for each value.  ``producer``: id, epoch, first sequence.

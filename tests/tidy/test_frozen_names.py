@@ -123,7 +123,7 @@ BATCH = ("data", "count", "records", "__len__")
 
 #: Operation -> fields of its request and of its reply.
 OPERATIONS = {
-    "produce": (("acks", "timeout_ms", "batches"), ("results", "log_append_times_ms")),
+    "produce": (("acks", "timeout_ms", "batches"), ("results", "log_append_times_ms", "keyless")),
     "fetch": (("partitions", "bytes_min", "bytes_max", "wait_max_ms", "replica"), ("results",)),
     "metadata": (("topics",), ("cluster", "nodes", "topics", "missing", "groups")),
     "create_topic": (("name", "partitions", "replication_factor", "nonce", "settings"), ("topic",)),

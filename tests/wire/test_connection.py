@@ -38,6 +38,7 @@ from multiraft.wire.errors import (
 )
 from multiraft.wire.frames import WireLimits, encode_frame
 from multiraft.wire.messages import Hello, Refused, Welcome
+from multiraft.wire.rows import KeylessRecords
 
 CLUSTER = bytes(16)
 WELCOME = Welcome(CLUSTER, 3, 0, 1 << 20, 1 << 19, 8)
@@ -190,15 +191,16 @@ def test_produce_and_fetch_carry_payloads(step):
     assert event.request.payload == b"abc" + bytes(40_000)
     assert not event.request.payload.readonly, "a leader stamps in place"
     results = m.ProduceResult(0, 5), m.ProduceResult(1, -1)
-    [answer] = pair.answer(ResponseEvent(1, m.ProduceReply(results, (77, -1))))
-    assert answer.reply == (results, (77, -1))
+    keyless = (KeylessRecords(1, (0, 2)),)
+    [answer] = pair.answer(ResponseEvent(1, m.ProduceReply(results, (77, -1), keyless)))
+    assert answer.reply == (results, (77, -1), keyless)
     pair.ask(RequestEvent(2, m.Fetch((m.FetchPart(9, 0, 100),))))
     reply = m.FetchReply((m.FetchResult(9, 0, 8, 0, 3),))
     (event,) = pair.answer(ResponseEvent(2, reply), [b"xyz"])
     assert event.reply.payload == b"xyz"
 
 
-def test_a_reply_without_append_times_has_no_field_for_them():
+def test_a_reply_without_append_times_and_refused_records_has_no_field_for_them():
     reply = m.ProduceReply((m.ProduceResult(0, 5),))
     assert [*m.RESPONSES["produce"].header(reply)] == ["results"]
 

@@ -141,7 +141,8 @@ class Boot:
         self.metadata.before_command = self.retention.before_command
         self.clients = ClientPort(env, cluster, process, handler_rounds, fail_points,
                                   self.core, store, services, self.confirmations,
-                                  self.repair.found, guard, view, self.retention, waits)
+                                  self.repair.found, guard, view, self.retention, waits,
+                                  threads)
         core = ObservedCore(fail_points, raft, self.worker.gather, env.parameters.disk.gathers)
         applier = JudgedApplier(env, fail_points, self.core, self._make_applier(replicas, waits))
         self._driver = ReadyDriver(

@@ -34,7 +34,7 @@ from multiraft.codec.reference.key_table import (
     surviving_marks,
     surviving_records,
 )
-from multiraft.codec.reference.records import Reader, next_record, records_of
+from multiraft.codec.reference.records import Reader, next_record, records_of, require_records
 from multiraft.codec.values import (
     BatchHeader,
     Buffer,
@@ -65,7 +65,7 @@ __all__ = [
     "append_gathered", "batch_header", "batch_info", "check_batch", "check_entries",
     "compact_batch", "crc32c",
     "decode_header", "decode_records", "default_groups", "encode_header", "find_entry",
-    "find_record", "frame_entries", "join_index_rows", "jump_hash",
+    "find_record", "frame_entries", "join_index_rows", "jump_hash", "keyless_records",
     "murmur2", "parse_entries", "scan_entries", "split_batches",
     "staged_batches", "stamp_append_time", "stamp_batch",
     "stamp_producer", "surviving_marks", "surviving_records",
@@ -401,15 +401,22 @@ def _check_fields(header: BatchHeader) -> None:
 
 
 def _check_records(view: memoryview, header: BatchHeader) -> None:
-    reader = Reader(view, layout.BATCH_HEADER_BYTES, len(view))
+    _keys_of(Reader(view, layout.BATCH_HEADER_BYTES, len(view)), header)
+
+
+def _keys_of(reader: Reader, header: BatchHeader) -> list[memoryview | None]:
+    """Return the keys of the records of a block, whose offset deltas must be 0 .. count - 1."""
+    keys = []
     for expected in range(header.count):
         started = reader.at
-        delta, *_ = next_record(reader, header.base_timestamp_ms)
+        delta, _, key, *_ = next_record(reader, header.base_timestamp_ms)
+        keys.append(key)
         if delta != expected:
             raise InvalidBatch(f"record at byte {started}: offset delta {delta}, expected "
                                f"{expected}")
     if reader.at != reader.end:
         raise CorruptBatch(f"{reader.end - reader.at} bytes after the last record")
+    return keys
 
 
 def stamp_batch(data: Buffer, base_offset: int, leader_epoch: int) -> None:
@@ -551,6 +558,22 @@ def find_record(header: BatchHeader, block: Buffer, offset: int, time_ms: int
         return late[0]
     return max(there, key=lambda found: (found[1], -found[0]), default=(-1, -1))
 
+
+def keyless_records(header: BatchHeader, block: Buffer, most: int) -> tuple[int, tuple[int, ...]]:
+    """Return the number of records without a key, and the positions in the batch of the first
+    ``most`` of them.  An empty key is a key.
+
+    ``block`` holds the records uncompressed, as a producer sends them: checked as by
+    ``check_batch``.  O(bytes), without the interpreter's lock.
+
+    Raises ``CorruptBatch``, ``InvalidBatch`` for wrong offset deltas, ``ValueError`` if ``most`` is
+    not within 0 .. BATCH_RECORDS_MAX.
+    """
+    require_records(header)
+    _require_range("most", most, 0, layout.BATCH_RECORDS_MAX)
+    keyless = [at for at, key in enumerate(_keys_of(Reader(_view(block), 0, len(_view(block))),
+                                                    header)) if key is None]
+    return len(keyless), tuple(keyless[:most])
 
 
 def compact_batch(data: Buffer, block: Buffer, marks: bytearray, first: int) -> bytearray:

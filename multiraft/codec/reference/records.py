@@ -82,7 +82,7 @@ def next_record(reader: Reader, base_timestamp_ms: int) -> Any:
 
 
 def require_records(header: BatchHeader) -> None:
-    """Raise ``CorruptBatch`` for a header whose records have no number or no offsets."""
+    """Raise ``CorruptBatch`` if the number of records or the last offset is out of range."""
     if not 0 <= header.count <= layout.BATCH_RECORDS_MAX:
         raise CorruptBatch(f"record count {header.count} is outside 0..{layout.BATCH_RECORDS_MAX}")
     if header.base_offset + max(0, header.last_offset_delta) > _I64_MAX:

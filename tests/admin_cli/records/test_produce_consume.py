@@ -113,6 +113,14 @@ def test_a_refusal_is_counted_and_nothing_more_is_read(run, cluster, topic, monk
     assert "disk full" in result.stderr
 
 
+def test_a_refusal_for_a_missing_key_names_the_flags_that_give_one(run, cluster, topic):
+    cluster.outcomes[b"a"] = wire.RecordsWithoutKey("1 of 1 records have no key", records=(0,))
+    result = run("produce", topic, input=b"a\n")
+    assert result.exit_code == ExitCode.FAILED
+    assert "1 record refused: 1 of 1 records have no key." in result.stderr
+    assert "Give each record a key: --key for all, --key-separator" in result.stderr
+
+
 def test_nothing_is_appended_behind_a_record_that_failed_while_others_waited(
         run, cluster, topic, monkeypatch):
     monkeypatch.setattr(record_source, "BLOCK_BYTES", 6)

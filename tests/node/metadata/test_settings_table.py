@@ -100,6 +100,26 @@ def test_the_type_of_timestamps_is_the_topics_then_the_clusters():
     assert not replica.state.locate(3).has_append_time
 
 
+def test_compaction_is_the_topics_then_the_clusters():
+    replica = Replica(create("t"), create("__internal", 2))
+
+    def compacted():
+        return [replica.state.locate(incarnation).is_compacted for incarnation in (1, 2)]
+
+    assert compacted() == [False, False]
+    replica(alter("", cleanup_policy="compact"))
+    assert compacted() == [True, False], "an internal topic has no share in the default"
+    replica(alter(cleanup_policy="delete"))
+    assert compacted() == [False, False]
+    replica(alter(cleanup_policy="compact,delete"))
+    replica(alter("", cleanup_policy=None))
+    assert compacted() == [True, False]
+    assert MetadataState.restore(saved(replica)).locate(1).is_compacted
+    replica(DeleteTopic("t", uuid(1)))
+    replica(create("t", 3))
+    assert not replica.state.locate(3).is_compacted
+
+
 def test_a_limit_that_this_release_cannot_read_is_the_default():
     replica = Replica(create("t"), alter(max_message_bytes="unlimited"))
     assert replica.state.locate(1).batch_bytes_max == BATCH_BYTES_MAX

@@ -21,6 +21,7 @@ from chaos.simulator.node.machine.env import NodeEnv
 from chaos.simulator.node.machine.fail_points import FailPoints
 from chaos.simulator.node.machine.process import ProcessScheduler
 from chaos.simulator.node.machine.round_queue import RoundQueue
+from chaos.simulator.node.machine.threads import SimulatedThreads
 from chaos.simulator.node.metadata.metadata_view import MetadataView
 from chaos.simulator.node.rebalance.move_services import MoveServices
 from chaos.simulator.node.retention import SimulatedRetention
@@ -42,6 +43,7 @@ from multiraft.wire.messages import (
 from node.admin import record_deletion
 from node.clients.error_codes import StaleMetadata
 from node.clients.fetch import FetchHandler
+from node.clients.key_checks import KeyChecks
 from node.clients.list_offsets import Offsets
 from node.clients.metadata_wait import METADATA_WAIT_S, MetadataWaiter
 from node.clients.native_requests import NativeRequests
@@ -231,7 +233,8 @@ class ClientPort:
                  services: MoveServices,
                  confirmations: ReadIndexRequests,
                  damaged: Callable[[CorruptRange], None], guard: DiskSpaceGuard,
-                 view: MetadataView, retention: SimulatedRetention, waits: AppliedWaits):
+                 view: MetadataView, retention: SimulatedRetention, waits: AppliedWaits,
+                 threads: SimulatedThreads):
         self.later = process.later
         self.request_round = rounds.request
         self.append_timeout_ms = env.parameters.workload.timeout_ms
@@ -260,6 +263,8 @@ class ClientPort:
         other = _NoOtherRequests()
         admin = DeletionRequests(view, router, deletion, background, rounds.request)
         staged = StagedBatches(view, _MetadataLeader(services), background, rounds.request)
+        key_checks = KeyChecks(background, threads.run, lambda: threads.pause_us(0),
+                               rounds.request, limits.node_bytes_in_flight_max)
         self.sessions = Sessions(directory=router, limits=limits, request_round=rounds.request,
                                  turns=steps)
         self.requests = NativeRequests(
@@ -267,7 +272,8 @@ class ClientPort:
             produce_handler=ProduceHandler(core, states, router, self.pending,
                                            limits.append_timeout_ms_max, staged, _Space(guard),
                                            None, self._now_ns, self._wall_ms,
-                                           clocks=retention.clocks, retention=retention.passes),
+                                           clocks=retention.clocks, retention=retention.passes,
+                                           key_checks=key_checks),
             fetch_handler=self.fetches,
             offsets=Offsets(self._read_view, store, confirmations, waiter, background, damaged,
                             later),
