@@ -421,8 +421,8 @@ class CompactionPasses:
             if last.up_to > last.tombstones_below:
                 known.marks.add(Mark(last.up_to, states.last_index, now_ms), rules.tombstone_ms)
                 self._marked.add(known.group)
-        known.marks.pass_time(self._old_index(states.applied_group_state.clocks,
-                                              rules.tombstone_ms, now_ms))
+        known.marks.judge(self._old_index(states.applied_group_state.clocks, rules.tombstone_ms,
+                                          now_ms))
 
     def _old_index(self, clocks: bytes, age_ms: int, now_ms: int) -> int:
         """Return the index up to which entries are ``age_ms`` old; 0 = none is, or this node's
@@ -507,19 +507,18 @@ class CompactionPasses:
               now_ms: int) -> None:
         """Schedule a partition without a COMPACT that is due for the time at which one may be.
         What is known of it is dropped if there is no such time, and there was none for long."""
-        dirty, due_ms = known.dirty, CLOCK_MS_MAX
-        if not self._is_far:
-            waiting = dirty.waiting
-            if waiting is not None and waiting.index < self._store.raft_start(known.group):
-                due_ms = min(due_ms, self._old_ms(known, clocks, waiting.index, rules.min_lag_ms,
-                                                  now_ms))
-            if dirty.first_index and rules.max_lag_ms < CLOCK_MS_MAX:
-                due_ms = min(due_ms, self._old_ms(known, clocks, dirty.first_index,
-                                                  rules.max_lag_ms, now_ms))
-            if known.marks.newest is not None:
-                due_ms = min(due_ms, known.marks.newest.seen_ms + rules.tombstone_ms)
+        dirty, waiting, due_ms = known.dirty, known.dirty.waiting, CLOCK_MS_MAX
+        if waiting is not None and waiting.index < self._store.raft_start(known.group):
+            due_ms = min(due_ms, self._old_ms(known, clocks, waiting.index, rules.min_lag_ms,
+                                              now_ms))
+        if dirty.first_index and rules.max_lag_ms < CLOCK_MS_MAX:
+            due_ms = min(due_ms, self._old_ms(known, clocks, dirty.first_index, rules.max_lag_ms,
+                                              now_ms))
+        if known.marks.newest is not None:
+            due_ms = min(due_ms, known.marks.newest.seen_ms + rules.tombstone_ms)
         if due_ms < CLOCK_MS_MAX:
-            self._schedule.put(partition, max(due_ms, now_ms + self._bucket_ms))
+            passes = PASSES_PER_RETRY if self._is_far else 1  # a wrong clock tells no time
+            self._schedule.put(partition, max(due_ms, now_ms + passes * self._bucket_ms))
         elif now_ms - known.used_ms >= KEPT_MS:
             self._forget(partition)
         else:

@@ -1,9 +1,9 @@
 """Marks of the COMPACT entries of one partition: which of them are as old as tombstones have to be.
 
-Contract.  ``add`` marks a COMPACT that the replicas have carried out, ``pass_time`` says up to
-which log index entries are old.  ``old_up_to`` is the ``up_to`` of the latest COMPACT that is old.
-In memory only: the next leader begins without marks, and tombstones stay longer then, never less
-long.
+Contract.  ``add`` marks a COMPACT that the replicas have carried out.  ``judge`` says up to which
+log index entries are old now; by that, ``old_up_to`` is the ``up_to`` of the latest COMPACT that is
+old.  In memory only: the next leader begins without marks, and tombstones stay longer then, never
+less long.
 
 Invariants.  At most ``MARKS_MAX`` marks, in the order of the log.  A mark that takes the place of
 another one is younger: a tombstone stays too long by at most ``1 / SHARES`` of its time.
@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 #: Of three marks, the first and the last are so large a part of the tombstones' time apart.
 SHARES = 8
-#: Two for each part, and the newest ones: more are not younger than that time.
-MARKS_MAX = 2 * SHARES + 2
+#: Two for each part, the latest one that is old, and the newest ones.
+MARKS_MAX = 2 * SHARES + 3
 
 
 class Mark(NamedTuple):
@@ -35,16 +35,13 @@ class Mark(NamedTuple):
 class TombstoneMarks:
     """The marks of one partition."""
 
-    __slots__ = ("old_up_to", "_marks")
+    __slots__ = ("old_up_to", "newest", "_marks")
 
     def __init__(self) -> None:
         self.old_up_to = 0  # 0 = no COMPACT is old
+        #: The newest mark, if it is not old; None = it is, or there is none.
+        self.newest: Mark | None = None
         self._marks: list[Mark] = []
-
-    @property
-    def newest(self) -> Mark | None:
-        """The newest mark that is not old; None = the last COMPACT is old, or has no mark."""
-        return self._marks[-1] if self._marks else None
 
     def add(self, mark: Mark, tombstone_ms: int) -> None:
         """Mark a COMPACT that is not old yet.  It takes the place of the newest mark if it is close
@@ -55,8 +52,11 @@ class TombstoneMarks:
             marks.pop()
         marks.append(mark)
 
-    def pass_time(self, old_index: int) -> None:
-        """Note that a CLOCK behind ``old_index`` is as old as tombstones have to be.  O(marks)."""
+    def judge(self, old_index: int) -> None:
+        """Judge all marks: a CLOCK behind ``old_index`` is as old as tombstones have to be, by the
+        settings of now.  Forget those before the latest old one.  O(marks)."""
         marks = self._marks
-        while marks and marks[0].index <= old_index:
-            self.old_up_to = max(self.old_up_to, marks.pop(0).up_to)
+        while len(marks) > 1 and marks[1].index <= old_index:
+            del marks[0]
+        self.old_up_to = marks[0].up_to if marks and marks[0].index <= old_index else 0
+        self.newest = marks[-1] if marks and marks[-1].index > old_index else None

@@ -15,9 +15,9 @@ def test_a_compaction_is_old_once_a_clock_behind_it_is():
     marks = TombstoneMarks()
     assert marks.newest is None and marks.old_up_to == 0
     marks.add(Mark(50, 10, 0), DAY)
-    marks.pass_time(9)
+    marks.judge(9)
     assert marks.old_up_to == 0 and marks.newest == Mark(50, 10, 0)
-    marks.pass_time(10)
+    marks.judge(10)
     assert marks.old_up_to == 50 and marks.newest is None
 
 
@@ -25,21 +25,31 @@ def test_the_latest_old_one_counts():
     marks = TombstoneMarks()
     for at in range(4):
         marks.add(Mark(10 * at + 10, at + 1, at * DAY), DAY)
-    marks.pass_time(3)
+    marks.judge(3)
     assert marks.old_up_to == 30 and marks.newest == Mark(40, 4, 3 * DAY)
-    marks.pass_time(0)
-    assert marks.old_up_to == 30, "it does not go back"
+
+
+def test_settings_of_now_decide():
+    marks = TombstoneMarks()
+    for at in range(4):
+        marks.add(Mark(10 * at + 10, at + 1, at * DAY), DAY)
+    marks.judge(2)
+    assert marks.old_up_to == 20
+    marks.judge(1)
+    assert marks.old_up_to == 0, "tombstones have to be older now"
+    marks.judge(4)
+    assert marks.old_up_to == 40 and marks.newest is None
 
 
 def test_a_mark_soon_after_another_takes_its_place_but_not_that_of_the_oldest():
     marks = TombstoneMarks()
     for at in range(3):
         marks.add(Mark(at + 1, at + 1, at), DAY)
-    marks.pass_time(1)
-    assert marks.old_up_to == 1
-    marks.pass_time(2)
+    marks.judge(1)
+    assert marks.old_up_to == 1 and marks.newest == Mark(3, 3, 2)
+    marks.judge(2)
     assert marks.old_up_to == 1, "the second one was replaced by the third"
-    marks.pass_time(3)
+    marks.judge(3)
     assert marks.old_up_to == 3
 
 
@@ -53,7 +63,7 @@ def test_a_compaction_is_old_in_time_and_never_before(seed):
         marks.add(Mark(index * 10, index, now_ms), DAY)
         seen.append((now_ms, index * 10))
         old = [up_to for at_ms, up_to in seen if at_ms <= now_ms - DAY]
-        marks.pass_time(len(old))
+        marks.judge(len(old))
         most = max(most, len(marks._marks))
         assert marks.old_up_to <= max(old, default=0)
         late = [up_to for at_ms, up_to in seen if at_ms <= now_ms - DAY - DAY // SHARES]
@@ -66,5 +76,5 @@ def test_marks_are_bounded_while_no_time_passes():
     for index in range(1, 100):
         marks.add(Mark(index, index, index * DAY), DAY)
     assert len(marks._marks) == MARKS_MAX
-    marks.pass_time(99)
+    marks.judge(99)
     assert marks.old_up_to == 99
