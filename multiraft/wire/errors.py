@@ -14,6 +14,7 @@
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
     |     WrongIncarnation NodeRemoved StaleBootId DuplicateNode UnlinkedBootId Moved StaleEpoch
     |     StalePlan PlanActive StaleTransaction UnknownProducer InvalidSetting NotAuthorized
+    |     PartitionCompacted
     +- AmbiguousOutcome          the request may or may not have had an effect
 
 Contract.  A ``RequestError`` guarantees that the request had no effect, so a caller may repeat it
@@ -91,6 +92,7 @@ class Code(enum.IntEnum):
     UNKNOWN_PRODUCER = 30
     INVALID_SETTING = 31
     NOT_AUTHORIZED = 32
+    PARTITION_COMPACTED = 33
     UNKNOWN_NODE = 40
     WRONG_CLUSTER = 41
     WRONG_INCARNATION = 42
@@ -333,6 +335,12 @@ class NotAuthorized(RequestError):
     """The access rules of the cluster do not allow the client what it requests."""
 
     code = Code.NOT_AUTHORIZED
+
+
+class PartitionCompacted(RequestError):
+    """The topic of the partition is compacted by key, and such partitions are not switched."""
+
+    code = Code.PARTITION_COMPACTED
 
 
 class UnknownNode(RequestError):

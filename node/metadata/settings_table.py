@@ -9,7 +9,7 @@ Invariants.  A topic without settings has no row.  ``version`` of a row is the i
 that changed it last.  ``bytes`` is the sum over all names and values.
 
 Theory.  The limit of a topic's batches and the type of its timestamps are asked for each batch, so
-they are read once, when they are set.  A value that this release cannot read was set by a node of a
+they are read once, when they are set, as is the policy.  A value that this release cannot read was set by a node of a
 later one; the default holds here until this node is upgraded.
 """
 
@@ -40,6 +40,9 @@ from node.metadata.result import Result, over, refused
 #: checkpoint contains them.  A million topics with two settings each have less.
 SETTINGS_BYTES_MAX = 64 << 20
 
+#: The setting that says whether records are compacted by key, and its word for it.
+_POLICY, _COMPACT = "cleanup.policy", "compact"
+
 #: Number of the row of the cluster's defaults; no topic has this incarnation.
 CLUSTER = 0
 
@@ -63,7 +66,7 @@ NONE = Settings(0, ())
 class SettingsTable:
     """The settings of one replica's metadata."""
 
-    __slots__ = ("bytes", "_rows", "_limits", "_stamped")
+    __slots__ = ("bytes", "_rows", "_limits", "_stamped", "_compacted")
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -71,6 +74,8 @@ class SettingsTable:
         self._limits: dict[int, int] = {}  # the same -> limit of batches, where it is set
         #: The same -> True if leaders stamp the append time, where the type of timestamps is set.
         self._stamped: dict[int, bool] = {}
+        #: The same -> True if records are compacted by key, where the policy is set.
+        self._compacted: dict[int, bool] = {}
 
     def of(self, incarnation: int) -> Settings:
         """Return the settings of a topic, or of the cluster.  O(1)."""
@@ -89,6 +94,14 @@ class SettingsTable:
         O(1)."""
         own = self._stamped.get(incarnation)
         return self._stamped.get(CLUSTER, False) if own is None else own
+
+    def is_compacted(self, incarnation: int, name: str) -> bool:
+        """Return True if the records of the topic with that incarnation and name are compacted by
+        key.  O(1)."""
+        own = self._compacted.get(incarnation)
+        if own is None and not is_internal(name):
+            own = self._compacted.get(CLUSTER)
+        return bool(own)
 
     # ---- commands -------------------------------------------------------------------------------
 
@@ -137,12 +150,15 @@ class SettingsTable:
             self._limits[incarnation] = int(limit)
         if (kind := _readable(TIMESTAMP_TYPE, values)) is not None:
             self._stamped[incarnation] = kind == LOG_APPEND_TIME
+        if (policy := _readable(_POLICY, values)) is not None:
+            self._compacted[incarnation] = _COMPACT in policy.split(",")
 
     def forget(self, incarnation: int) -> None:
         """Remove the settings of a topic, which is deleted, or of the cluster."""
         self.bytes -= _bytes_of(self._rows.pop(incarnation, NONE).pairs)
         self._limits.pop(incarnation, None)
         self._stamped.pop(incarnation, None)
+        self._compacted.pop(incarnation, None)
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
