@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from node.metadata.node_releases import ReleaseGate
     from node.metadata.state_machine import Location, MetadataState
 
-#: Partitions that one step examines at most, at some 15 us each.
-PARTITIONS_PER_STEP = 64
+#: Partitions that one step examines at most, at some 30 us each.
+PARTITIONS_PER_STEP = 32
 #: Batches that one step examines at most, at about 1 us each.
 BATCHES_PER_STEP = 512
 #: Passes after which a partition that cannot be examined now is examined again: a minute.

@@ -9,8 +9,8 @@ Invariants.  A topic without settings has no row.  ``version`` of a row is the i
 that changed it last.  ``bytes`` is the sum over all names and values.
 
 Theory.  The limit of a topic's batches and the type of its timestamps are asked for each batch, so
-they are read once, when they are set, as is the policy.  A value that this release cannot read was set by a node of a
-later one; the default holds here until this node is upgraded.
+they are read once, when they are set, as is the policy.  A value that this release cannot read was
+set by a node of a later one; the default holds here until this node is upgraded.
 """
 
 from __future__ import annotations
