@@ -96,6 +96,29 @@ class MetricsConfig:
         return self
 
 
+#: Least memory of one compaction by key: with less, its passes over a partition would be countless.
+COMPACTION_MEMORY_MIN = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionConfig:
+    """The table [compaction]: compaction by key, of topics with ``cleanup.policy=compact``."""
+
+    #: Order compactions in the partitions that this node leads. Those that other leaders ordered
+    #: are carried out in any case: replicas must not differ.
+    enabled: bool = True
+    #: Memory for the keys of one compaction. With less, records are read more often; the result is
+    #: the same.
+    memory_bytes: int = 128 << 20
+
+    def validate(self) -> "CompactionConfig":
+        """Return this table. Raises ``BadConfig`` for too little memory."""
+        if self.memory_bytes < COMPACTION_MEMORY_MIN:
+            raise BadConfig(f"compaction.memory_bytes={self.memory_bytes} must be at least "
+                            f"{COMPACTION_MEMORY_MIN}")
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaConfig:
     """The table [kafka]: the port of Kafka's clients, which has the TLS of the client port."""
@@ -173,6 +196,7 @@ class NodeConfig:
     http_is_optional: bool = True
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    compaction: CompactionConfig = field(default_factory=CompactionConfig)
     #: (old, new) of the keys that the file has under names of earlier releases.
     renamed_keys: tuple[tuple[str, str], ...] = ()
 
@@ -236,7 +260,7 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
     """Return the configuration in a parsed ``node.toml``. Raises ``BadConfig`` or ``ConfigError``
     for an unknown key, a wrong value or a contradiction."""
     known = {"node", "cluster", topic_defaults.TABLE, "raft", "limits", "storage", "security",
-             "http", "metrics", "kafka"}
+             "http", "metrics", "kafka", "compaction"}
     _no_others(table, known, "the file")
     table, renamed = _with_present_names(table)
     node_table = _table(table, "node")
@@ -251,6 +275,8 @@ def parse(table: dict, relative_to: Path) -> NodeConfig:
         http=_section(HttpConfig, table.get("http", {}), "http").validate(),
         metrics=_section(MetricsConfig, table.get("metrics", {}), "metrics").validate(),
         kafka=_section(KafkaConfig, table.get("kafka", {}), "kafka").validate(),
+        compaction=_section(CompactionConfig, table.get("compaction", {}),
+                            "compaction").validate(),
         http_is_optional="address" not in table.get("http", {}),
         storage=_section(StorageSettings, table.get("storage", {}), "storage").validate(),
         security=_section(SecurityConfig, table.get("security", {}),

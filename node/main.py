@@ -29,6 +29,7 @@ from multiraft.storage.strays import STRAYS_NAMED_MAX
 from node import bootstrap, recover, setup
 from node.assembly.admin import build_admin
 from node.assembly.clients import build_clients
+from node.assembly.compaction import build_compaction
 from node.assembly.driver import build_driver
 from node.assembly.env import build_env
 from node.assembly.kafka import build_kafka
@@ -85,6 +86,8 @@ class Node:
         self.peers = build_peers(env, self.storage, self.metadata)
         self.reads = build_reads(env, self.storage, self.metadata)
         self.retention = build_retention(env, self.metadata, self.peers, self.reads)
+        self.compaction = build_compaction(env, self.metadata, self.peers, self.reads,
+                                           self.retention)
         self.admin = build_admin(env, self.storage, self.metadata, self.peers, self.reads)
         self.clients = build_clients(env, self.metadata, self.peers, self.reads, self.admin,
                                      self.retention)
@@ -95,12 +98,13 @@ class Node:
         self.rebalance = build_rebalance(env, self.storage, self.metadata, self.peers, self.reads,
                                          self.admin, self.clients)
         self.driver = build_driver(env, self.storage, self.metadata, self.peers, self.reads,
-                                   self.admin, self.clients, self.replicas, self.retention)
+                                   self.admin, self.clients, self.replicas, self.retention,
+                                   self.compaction)
         self.membership = build_membership(env, self.metadata, self.peers, self.replicas,
                                            self.driver)
         self.status = build_status(env, self.storage, self.metadata, self.peers, self.reads,
                                    self.admin, self.clients, self.replicas, self.rebalance,
-                                   self.driver, self.retention, self.kafka)
+                                   self.driver, self.retention, self.compaction, self.kafka)
         for old, new in config.renamed_keys:
             log.warning("config_key_renamed", extra={"key": old, "new_key": new})
         for difference in bootstrap.edited(config, self.metadata.known.facts,
@@ -222,6 +226,7 @@ class Node:
             replicas.log_start_propagation.run,
             replicas.partition_deletion.run,
             self.retention.task.run,
+            self.compaction.task.run,
             rebalance.plans.run,
             driver.watchdog.run,
             driver.changes.run,

@@ -71,6 +71,7 @@ PARTITIONS = {
     "first_offset": ("bigint", "that can be read"),
     "next_offset": ("bigint", "that the next record gets"),
     "moved_ms": ("bigint", "when it was last switched; 0 = never"),
+    "compacted": ("boolean", "its topic is compacted by key; missing = no"),
 }
 TABLES = {"groups": GROUPS, "partitions": PARTITIONS}
 
@@ -115,11 +116,20 @@ def parsed(frame: DataFrame) -> DataFrame:
     """Return one row per record of a frame with the column ``value``, with a flag whether the
     record is possible."""
     record = sf.from_json(sf.col("value").cast("string"), schema())
-    rows = frame.select(record.alias("record")).select("record.*")
+    rows = _with_compacted(frame.select(record.alias("record")).select("record.*"))
     said = [sf.col(name).isNotNull() for name in HEAD]
     even = [_even(table, columns) for table, columns in TABLES.items()]
     can_be = functools.reduce(Column.__and__, [*said, *even, *_possible()])
     return rows.withColumn(_CAN_BE, sf.coalesce(can_be, sf.lit(False)))
+
+
+def _with_compacted(rows: DataFrame) -> DataFrame:
+    """Return records with a value for each partition of whether its topic is compacted: nodes of
+    earlier builds do not say it."""
+    partitions = sf.col("partitions")
+    none = sf.array_repeat(sf.lit(False), sf.size(partitions["incarnation"]))
+    return rows.withColumn("partitions", partitions.withField(
+        "compacted", sf.coalesce(partitions["compacted"], none)))
 
 
 def _possible() -> list[Column]:
@@ -183,12 +193,13 @@ def _per_second(name: str) -> Column:
 
 def partition_rows(records: DataFrame) -> DataFrame:
     """Return one row per partition and window: rates, summed over all records, and the topic,
-    group and chain (epoch, links, last switch) that the highest epoch reports."""
+    group, chain (epoch, links, last switch) and policy that the highest epoch reports."""
     rows = _exploded(records, "partitions").select(
         "*", _per_second("bytes_in").alias("ingress"), _per_second("bytes_out").alias("read"),
         _per_second("records_in").alias("records"))
     newest = [sf.max_by(name, sf.struct("epoch", "next_offset", "group")).alias(name)
-              for name in ("topic", "partition", "group", "epoch", "links", "moved_ms")]
+              for name in ("topic", "partition", "group", "epoch", "links", "moved_ms",
+                           "compacted")]
     rates = [sf.try_sum(name).alias(name) for name in ("ingress", "read", "records")]
     return rows.groupBy("window_ms", "incarnation").agg(*newest, *rates)
 

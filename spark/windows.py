@@ -110,7 +110,8 @@ def write(records: DataFrame, told: Told, facts: Facts, span: Span, directory: s
     found = load_records.partition_rows(records).select(
         sf.lit(head.snapshot_id).alias("snapshot_id"), "window_ms", "incarnation", "topic",
         "partition", "group", "epoch", "links", "ingress", "read", "records",
-        sf.lit(0).cast("bigint").alias("bytes"), sf.lit(False).alias("copied"), "moved_ms").cache()
+        sf.lit(0).cast("bigint").alias("bytes"), sf.coalesce("compacted", sf.lit(False)).alias(
+            "copied"), "moved_ms").cache()
     try:
         counted = found.agg(sf.count_distinct("incarnation"), sf.count(sf.lit(1))).collect()[0]
         sums = _sums(found)

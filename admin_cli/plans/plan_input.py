@@ -244,7 +244,7 @@ def _partitions(client: Any, addresses: dict[int, str], told: dict[int, NodeRepo
     read = apportioned(grown, {group: row.read for group, row in groups.items()})
     found = [cluster.PartitionRow(row.incarnation, row.topic, row.partition, row.group, row.epoch,
                                   row.epoch_entries, ingress[incarnation], read[incarnation],
-                                  moved_ms=row.moved_ms)
+                                  copied=row.is_compacted, moved_ms=row.moved_ms)
              for incarnation, (row, records) in grown.items() if records or row.group in keep]
     return found, {incarnation: int(records / window_s)
                    for incarnation, (_, records) in grown.items()}

@@ -9,6 +9,7 @@ from chaos.planted import (
     consensus,
     disks,
     kafka,
+    key_compaction,
     moves,
     node,
     recovery,
@@ -21,6 +22,6 @@ from chaos.planted import (
 from chaos.planted.bug import Bug
 
 _PARTS = (consensus, storage, cold_segments, compaction, disks, recovery, moves, node, replicas,
-          retention, clients, sinks, kafka, topics)
+          retention, key_compaction, clients, sinks, kafka, topics)
 
 BUGS: dict[str, Bug] = {bug.name: bug for part in _PARTS for bug in part.BUGS}

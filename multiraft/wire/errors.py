@@ -14,7 +14,7 @@
     |     ShuttingDown StaleMetadata StorageFull LimitExceeded TimedOut UnknownNode WrongCluster
     |     WrongIncarnation NodeRemoved StaleBootId DuplicateNode UnlinkedBootId Moved StaleEpoch
     |     StalePlan PlanActive StaleTransaction UnknownProducer InvalidSetting NotAuthorized
-    |     InvalidPartitions
+    |     InvalidPartitions PartitionCompacted
     |  +- RecordsWithoutKey     an InvalidBatch of a topic with compaction
     +- AmbiguousOutcome          the request may or may not have had an effect
 
@@ -94,6 +94,7 @@ class Code(enum.IntEnum):
     INVALID_SETTING = 31
     NOT_AUTHORIZED = 32
     INVALID_PARTITIONS = 33
+    PARTITION_COMPACTED = 34
     UNKNOWN_NODE = 40
     WRONG_CLUSTER = 41
     WRONG_INCARNATION = 42
@@ -353,6 +354,12 @@ class InvalidPartitions(RequestError):
     and none can be taken away."""
 
     code = Code.INVALID_PARTITIONS
+
+
+class PartitionCompacted(RequestError):
+    """The topic of the partition is compacted by key, and such partitions are not switched."""
+
+    code = Code.PARTITION_COMPACTED
 
 
 class UnknownNode(RequestError):

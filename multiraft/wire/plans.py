@@ -313,7 +313,7 @@ class GroupLoadsReply(NamedTuple):
 
 class PartitionLoad(NamedTuple):
     """Load of a partition.  ``moved_ms``: time of its last switch by a plan, in milliseconds since
-    1970, 0 = never."""
+    1970, 0 = never.  ``is_compacted``: its records are compacted by key, so that it stays."""
 
     incarnation: int
     topic: str
@@ -323,6 +323,7 @@ class PartitionLoad(NamedTuple):
     epoch_entries: int
     next_offset: int
     moved_ms: int = 0
+    is_compacted: bool = False
 
 
 class PartitionLoadsReply(NamedTuple):
@@ -445,7 +446,8 @@ RESPONSES: dict[str, Shape] = {
                               _u64, _u64, _u64), ROWS_MAX), "more": schema.boolean}),
     "partition_loads": Shape(PartitionLoadsReply, {
         "partitions": list_of(row(PartitionLoad, _u64, _topic, _u32, _u32, _u64, _u32, _u64,
-                                  _u64), ROWS_MAX), "more": schema.boolean}),
+                                  _u64, schema.boolean, last_is_optional=True), ROWS_MAX),
+        "more": schema.boolean}, encoded={"partitions": schema.each_without_default}),
 }
 
 Request = (ApplyPlan | ControlPlan | PlanStatus | SetNodeState | PlacementFacts | GroupLoads

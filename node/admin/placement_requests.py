@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from multiraft.core import default_groups
 from multiraft.wire import placements as wire
-from multiraft.wire.errors import Code, UnknownPartition, UnknownTopic, exception_for
+from multiraft.wire.errors import (
+    Code,
+    PartitionCompacted,
+    UnknownPartition,
+    UnknownTopic,
+    exception_for,
+)
 from node.loop.steps import ROWS_PER_STEP, parts
 from node.loop.turns import Turns
 from node.metadata import state_machine
@@ -103,8 +109,21 @@ class PlacementAdmin:
         return wire.PartitionReplicasReply(tuple(rows))
 
     async def _switch(self, request: wire.SwitchPartition) -> wire.SwitchPartitionReply:
+        self._require_may_move(request)
         switch = await self._propose(state_machine.DecideSwitch(*request))
         return wire.SwitchPartitionReply(*switch)
+
+    def _require_may_move(self, request: wire.SwitchPartition) -> None:
+        """Return unless the partition belongs to a compacted topic: its keys would have records in
+        two groups, and no tombstone could go.  A switch that is decided ends in any case.  Raises
+        ``PartitionCompacted``.  O(1)."""
+        state = self._metadata_log.state
+        place = state.locate(request.incarnation)
+        if (place is not None and place.switch is None and place.epoch < request.epoch
+                and state.settings.is_compacted(place.topic.incarnation, place.topic.name)):
+            raise PartitionCompacted(
+                f"topic {place.topic.name} is compacted by key (cleanup.policy=compact): its "
+                f"partitions are not switched between groups. With cleanup.policy=delete they are")
 
     async def _publish(self, request: wire.PublishSwitch) -> wire.PublishSwitchReply:
         await self._propose(state_machine.PublishSwitch(*request))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from multiraft.types import METADATA_GROUP
 from node.assembly.admin import AdminParts
 from node.assembly.clients import ClientParts
+from node.assembly.compaction import CompactionParts
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
@@ -38,7 +39,8 @@ class DriverParts:
 
 def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, peers: PeerParts,
                  reads: ReadParts, admin: AdminParts, clients: ClientParts,
-                 replicas: ReplicaParts, retention: RetentionParts) -> DriverParts:
+                 replicas: ReplicaParts, retention: RetentionParts,
+                 compaction: CompactionParts) -> DriverParts:
     """Build the round loop and attach it to the handle that all other parts have."""
     core, pending = env.core, clients.pending
     changes = ChangeReports(core, peers.liveness, lambda node: node in metadata.known.facts.nodes,
@@ -46,6 +48,8 @@ def build_driver(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
     led = Subscribers()
     led.subscribe(replicas.partition_deletion.lead)
     led.subscribe(retention.passes.lead)
+    led.subscribe(compaction.passes.lead)
+    replicas.compaction.raised.subscribe(compaction.passes.raised)
     applied = Subscribers()
     applied.subscribe(storage.trim.note)
     applied.subscribe(replicas.compaction.note)

@@ -10,6 +10,7 @@ from multiraft.kafka.connection import KafkaConnection
 from multiraft.kafka.error_codes import ErrorCode
 from node.assembly.admin import AdminParts
 from node.assembly.clients import ClientParts
+from node.assembly.compaction import CompactionParts
 from node.assembly.driver import DriverParts
 from node.assembly.env import NodeEnv
 from node.assembly.kafka import KafkaParts
@@ -40,7 +41,7 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
                  reads: ReadParts, admin: AdminParts, clients: ClientParts,
                  replicas: ReplicaParts, rebalance: RebalanceParts,
                  driver: DriverParts, retention: RetentionParts,
-                 kafka: KafkaParts) -> StatusParts:
+                 key_compaction: CompactionParts, kafka: KafkaParts) -> StatusParts:
     """Gather the parts that keep counters, and answer ``node_status`` from their counters."""
     connections = ConnectionCounts()
     largest_topics = LargestTopics(
@@ -74,6 +75,7 @@ def build_status(env: NodeEnv, storage: StorageParts, metadata: MetadataParts, p
             metadata_log=metadata.log,
             partition_switcher=replicas.partition_switcher,
             retention=retention.passes,
+            key_compaction=key_compaction.passes,
             clocks=retention.clocks,
             load_publisher=rebalance.load_publisher,
             sessions=clients.sessions,

@@ -4,7 +4,8 @@ Contract.  Pure functions of the rows of the nodes.  A leader proposes kinds 8 t
 version 2 of LOG_START, only while ``retention_entries_fault`` is empty.  A node compacts the Raft
 log of a group with partitions only while ``data_snapshots_fault`` is, registers an address for
 Kafka's clients only while ``kafka_addresses_fault`` is, and proposes to add partitions to a topic
-only while ``added_partitions_fault`` is.
+only while ``added_partitions_fault`` is.  A leader proposes COMPACT only while
+``key_compaction_fault`` is empty: to know the entry is less than to carry it out.
 
 Theory.  A node records its release when it registers, before it takes part again: the metadata
 know the release of each node that runs.  A node that goes back to an earlier release is not
@@ -27,6 +28,9 @@ RETENTION_ENTRIES_SINCE = (0, 2)
 
 #: First release that takes a snapshot in place of the compacted log of a group with partitions.
 DATA_SNAPSHOTS_SINCE = (0, 2)
+
+#: First release that carries out COMPACT entries.
+KEY_COMPACTION_SINCE = (0, 2)
 
 #: First release that reads an address for Kafka's clients in the row of a node.
 KAFKA_ADDRESSES_SINCE = (0, 2)
@@ -59,6 +63,12 @@ def data_snapshots_fault(nodes: Iterable[NodeRecord]) -> str:
     """Return why Raft logs of groups with partitions may not be compacted yet: nodes of earlier or
     unknown releases.  Empty if they may be.  O(nodes)."""
     return _fault(nodes, DATA_SNAPSHOTS_SINCE, "snapshots of groups with partitions need")
+
+
+def key_compaction_fault(nodes: Iterable[NodeRecord]) -> str:
+    """Return why leaders may not propose COMPACT entries yet: nodes of earlier or unknown releases.
+    Empty if they may.  O(nodes)."""
+    return _fault(nodes, KEY_COMPACTION_SINCE, "compaction by key needs")
 
 
 def kafka_addresses_fault(nodes: Iterable[NodeRecord]) -> str:

@@ -42,7 +42,7 @@ RECORD_BYTES_MAX = 1 << 20
 GROUP_COLUMNS = ("group", "bytes_in", "bytes_out", "stored")
 PARTITION_COLUMNS = ("incarnation", "topic", "partition", "group", "epoch", "links", "bytes_in",
                      "records_in", "appends", "bytes_out", "records_out", "reads", "first_offset",
-                     "next_offset", "moved_ms")
+                     "next_offset", "moved_ms", "compacted")
 #: Names in the order of ``Counters``.
 COUNTER_FIELDS = ("bytes_in", "records_in", "appends", "bytes_out", "records_out")
 
@@ -128,6 +128,7 @@ def partition_columns(state: MetadataState, partition_states: dict[int, Partitio
                 *counts,
                 *offsets,
                 state.plans.switched.get(incarnation, 0),
+                state.settings.is_compacted(place.topic.incarnation, place.topic.name),
             )
         )
     return _by_column(PARTITION_COLUMNS, named)

@@ -297,6 +297,11 @@ SECTIONS = (
                  "node asks it again."),
         LogEvent("retention_resumed", INFO, ("reason",),
                  "Records leave the partitions led here again."),
+        LogEvent("compaction_proposed", DEBUG,
+                 ("group", "partition", "generation", "up_to", "tombstones_below", "dirty_bytes"),
+                 "The records of a partition led here are compacted by key below `up_to`; "
+                 "`dirty_bytes` of them were never compacted. Those without a value may go below "
+                 "`tombstones_below`."),
         LogEvent("segments_removed", INFO, ("segments", "bytes"),
                  "Nothing needs these segments of the journal any longer; their files are "
                  "unlinked."),

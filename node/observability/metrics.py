@@ -228,6 +228,27 @@ FAMILIES = (
     Family("multiraft_clock_entries_total", COUNTER, (),
            "CLOCK entries that this node proposed.",
            _one("clock_entries")),
+    # ---- compaction by key
+    Family("multiraft_key_compactions_total", COUNTER, (),
+           "COMPACT entries that this node proposed.",
+           _one("key_compactions_proposed")),
+    Family("multiraft_key_compactions_refused_total", COUNTER, (),
+           "COMPACT entries that the log of their group refused; they are proposed again.",
+           _one("key_compactions_refused")),
+    Family("multiraft_key_compactions_in_progress", GAUGE, (),
+           "Partitions led here with a COMPACT entry that is not carried out yet.",
+           _one("key_compactions_in_progress")),
+    Family("multiraft_key_compaction_candidates", GAUGE, (),
+           "Partitions of compacted topics led here whose records are counted for the next COMPACT "
+           "entry.",
+           _one("key_compaction_candidates")),
+    Family("multiraft_key_compaction_dirty_bytes_total", COUNTER, (),
+           "Bytes that the proposed COMPACT entries name and none before them did.",
+           _one("key_compaction_dirty_bytes")),
+    Family("multiraft_key_compaction_dirty_percent_max", GAUGE, (),
+           "Largest share of a partition that was never compacted, in percent, in the last pass "
+           "that compared one.",
+           _one("key_compaction_dirty_percent_max")),
     # ---- disk and log
     Family("multiraft_disk_write_duration_seconds", HISTOGRAM, (),
            "Time of one write to the journal, its sync included.",

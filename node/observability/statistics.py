@@ -23,6 +23,7 @@ from node.clients.fetch import FetchHandler
 from node.clients.listener import ConnectionCounts
 from node.clients.produce import ProduceHandler
 from node.clients.session import Sessions
+from node.compaction.compaction_pass import CompactionPasses
 from node.histogram import Histogram
 from node.loop.applier import Applier
 from node.loop.checkpoints import Checkpoints
@@ -110,6 +111,7 @@ class CountingParts:
     metadata_log: MetadataLog
     partition_switcher: PartitionSwitcher
     retention: RetentionPasses
+    key_compaction: CompactionPasses
     clocks: ClockEntries
     load_publisher: LoadPublisher
     sessions: Sessions
@@ -241,6 +243,13 @@ class Statistics:
             "retention_paused_clock": parts.retention.reasons[retention_pass.CLOCK],
             "retention_paused_releases": parts.retention.reasons[retention_pass.RELEASES],
             "clock_entries": parts.clocks.proposed,
+            "key_compactions_proposed": parts.key_compaction.proposed,
+            "key_compactions_refused": parts.key_compaction.refused,
+            "key_compactions_in_progress": parts.key_compaction.in_flight,
+            "key_compaction_candidates": parts.key_compaction.candidates,
+            "key_compaction_dirty_bytes": parts.key_compaction.dirty_bytes,
+            "key_compaction_dirty_percent_max": round(
+                100 * parts.key_compaction.dirty_share_max),
             "load_windows_published": parts.load_publisher.published,
             "load_windows_lost": parts.load_publisher.lost,
             "load_samples_dropped": parts.load_publisher.left_out,

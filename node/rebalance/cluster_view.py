@@ -42,12 +42,13 @@ class SeenNode(NamedTuple):
 
 class SeenPartition(NamedTuple):
     """The group and epoch of a partition in the metadata; ``switch_epoch`` 0 = no switch is
-    decided."""
+    decided.  ``is_compacted``: its records are compacted by key, so that it stays."""
 
     group: int
     epoch: int
     switch_epoch: int
     switch_group: int
+    is_compacted: bool = False
 
 
 class ClusterView(NamedTuple):

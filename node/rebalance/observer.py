@@ -171,7 +171,9 @@ class Observer:
             return None
         switch = place.switch
         return SeenPartition(place.group, place.epoch, switch.epoch if switch else 0,
-                             switch.to_group if switch else 0)
+                             switch.to_group if switch else 0,
+                             self._state.settings.is_compacted(place.topic.incarnation,
+                                                               place.topic.name))
 
     async def _without_quorum(self) -> tuple[int, ...]:
         """Return the groups without a majority of voters that are up.  O(groups) while a node is

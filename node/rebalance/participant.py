@@ -217,6 +217,7 @@ class PlanParticipant:
             len(place.epoch_history) if partition in state.placed.epoch_histories else 0,
             applied.next_offset,
             state.plans.switched.get(partition, 0),
+            state.settings.is_compacted(place.topic.incarnation, place.topic.name),
         )
 
 

@@ -14,6 +14,9 @@ from multiraft.wire.plans import LEADER_TRANSFER, REPLICA_CHANGE, PlanLimits, Pl
 from node.rebalance.cluster_view import ClusterView
 from placement import throttle
 
+#: Why a partition of a compacted topic is not switched: a key would have records in two groups.
+COMPACTED = ("its topic is compacted by key (cleanup.policy=compact), and such partitions stay in "
+             "their groups")
 #: Moves that a refusal names.
 NAMED_MAX = 3
 
@@ -45,7 +48,7 @@ def _fault(move: PlannedMove, view: ClusterView) -> str:
         if (place.epoch, place.group) != (move.expected, move.old[0] if move.old else 0):
             return (f"it is in group {place.group} at epoch {place.epoch}, the plan was made for "
                     f"group {move.old[0] if move.old else 0} at epoch {move.expected}")
-        return ""
+        return COMPACTED if place.is_compacted else ""
     for node in move.receivers:
         if node not in view.nodes:
             return f"there is no node {node}"

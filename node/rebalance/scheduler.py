@@ -21,7 +21,7 @@ from node.metadata.plan_table import CANCELLING, RUNNING, ActivePlan, Record
 from node.rebalance import disk_room, replica_change
 from node.rebalance.actions import Next, StepTo, Switch, Transfer
 from node.rebalance.cluster_view import ClusterView
-from node.rebalance.preconditions import wrong_factor
+from node.rebalance.preconditions import COMPACTED, wrong_factor
 
 #: A transfer that has not happened by then is tried again, in milliseconds: a group aborts one
 #: after ``transfer_timeout_ms``, and an election takes as long.
@@ -270,6 +270,9 @@ def _switch(plan: ActivePlan, move: PlannedMove, record: Record, view: ClusterVi
             result.actions.append(StepTo(
                 move.seq, record.attempt, Phase.FAILED,
                 f"the metadata have not decided it in {SWITCH_PATIENCE_MS / 1000:g} s"))
+            return
+        if place.is_compacted:
+            result.actions.append(StepTo(move.seq, record.attempt, Phase.SKIPPED, COMPACTED))
             return
         result.actions.append(Switch(move.seq, move.subject, move.expected + 1, move.new[0]))
     result.waits[move.seq] = f"group {move.old[0]} seals it, group {move.new[0]} opens it"

@@ -4,6 +4,7 @@ Contract. ``note`` is called for each group of which entries were applied, and `
 after each checkpoint, in O(1). ``steps`` is one pass over the groups with entries to compact, as an
 iterator whose ``next`` is a bounded portion of work. Consensus and storage are compacted in one
 step. A replica that is quarantined, in head recovery or installing a snapshot is left alone.
+``raised`` tells of each start that rose: (group, partitions that may have batches below it).
 
 ``first_index`` is the rule. An entry of the Raft log is kept while
 
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from multiraft.types import METADATA_GROUP
 from node.replicas.snapshot_source import NOTHING_HELD
+from node.subscribers import Subscribers
 
 if TYPE_CHECKING:
     from multiraft.raft.multi_raft import MultiRaft
@@ -101,6 +103,7 @@ class LogCompaction:
         self._was_full = False
         self._raised = False  # a start rose since the last checkpoint
         self.entries_compacted = 0  # since the start
+        self.raised = Subscribers()
 
     def note(self, group: int) -> None:
         """Note that entries of a group were applied."""
@@ -161,6 +164,7 @@ class LogCompaction:
                 self._core.compacted(group, risen)
                 self.entries_compacted += risen - start
                 self._raised = True
+                self.raised.notify(group, partitions)
                 start = risen
         if start > self._core.status.applied_index(group):
             self._open.pop(group, None)

@@ -77,6 +77,11 @@ class ClockEntries:
         """Begin without a CLOCK in a group whose leader this node became."""
         self.due_ms.pop(group, None)
 
+    def date(self, group: int) -> bool:
+        """Propose a CLOCK in a led group behind its last entry, whatever that is: it says when
+        something was known.  Return False if that has to be repeated later."""
+        return self._propose(group)
+
     def _propose(self, group: int) -> bool:
         """Propose a CLOCK; return False if it is not possible now."""
         clock_ms = self._wall_ms()

@@ -37,6 +37,7 @@ from multiraft.partitions.retention_records import (
 from multiraft.storage.errors import BlockNotCached
 from multiraft.types import METADATA_GROUP, EntryKind, Payload
 from node.metadata.settings_table import CLUSTER
+from node.retention.batch_reader import Batches, BatchReader
 from node.retention.earlier_epochs import EpochPart, Question, start_in_history
 from node.retention.retention_policy import (
     UNLIMITED,
@@ -105,16 +106,6 @@ class Consensus(Protocol):
     def propose(self, group: int, kind: EntryKind, payload: Payload) -> object: ...
 
 
-class Batches(Protocol):
-    """The part of ``multiraft.storage.store.Store`` that is used here."""
-
-    @property
-    def partition_states(self) -> Mapping[int, PartitionStates]: ...
-
-    def batches(self, group: int, partition: int, offset: int,
-                count: int) -> list[tuple[int, int, int, int]]: ...
-
-
 class MetadataCopy(Protocol):
     """This node's copy of the metadata; a snapshot replaces the state object."""
 
@@ -181,10 +172,8 @@ class RetentionPasses:
         self._is_closed = False  # a node does not know the entries
         self._budget = 0
         self.examined = 0  # partitions
-        self.walked = 0  # batches
-        #: Block of an index file that the last step lacks, to be read before the next one; the
-        #: driver sets it to None once it is read.
-        self.wanted_block: BlockNotCached | None = None
+        #: The driver reads the block that it wants.
+        self.reader = BatchReader(store, PARTITIONS_PER_STEP * BATCHES_PER_STEP)
         self.proposed = 0  # log starts
         self.refused = 0  # log starts
         self.expiries = 0  # of producers, proposed
@@ -353,7 +342,8 @@ class RetentionPasses:
     def _require_clock(self, group: int, partition: int,
                        states: PartitionStates) -> Iterator[int]:
         """Have a later pass propose a CLOCK if none follows the partition's last batch."""
-        last = yield from self._batches(group, partition, states.next_offset(partition) - 1, 1)
+        last = yield from self.reader.batches(group, partition,
+                                              states.next_offset(partition) - 1, 1)
         if last and last[0].index > last_clock(states.group_state.clocks)[0]:
             self._unclosed.add(group)
 
@@ -509,8 +499,8 @@ class RetentionPasses:
         if limits.bytes == UNLIMITED or state.live_bytes != UNKNOWN_BYTES:
             return None
         count = _Count(state.log_start, 0)
-        while batches := (yield from self._batches(group, partition, count.end_offset,
-                                                   BATCHES_PER_STEP)):
+        while batches := (yield from self.reader.batches(group, partition, count.end_offset,
+                                                         BATCHES_PER_STEP)):
             count = count.with_batches(batches)
             yield len(batches) * PARTITIONS_PER_STEP
         return count
@@ -518,31 +508,13 @@ class RetentionPasses:
     def _walk(self, group: int, partition: int, removal: Removal) -> Iterator[int]:
         """Have ``removal`` take batches until one stays, or none is left."""
         portion = FIRST_BATCHES  # usually the first batch stays
-        while batches := (yield from self._batches(group, partition, removal.log_start, portion)):
+        while batches := (yield from self.reader.batches(group, partition, removal.log_start,
+                                                         portion)):
             goes_on = removal.take(batches)
             yield len(batches) * PARTITIONS_PER_STEP
             if not goes_on:
                 return
             portion = BATCHES_PER_STEP
-
-    def _batches(self, group: int, partition: int, offset: int,
-                 count: int) -> Generator[int, None, list[StoredBatch]]:
-        """Return batches as ``Store.batches``; none if a block of an index file that tells of them
-        cannot be read."""
-        while True:
-            try:
-                batches = self._store.batches(group, partition, offset, count)
-            except BlockNotCached as error:
-                self.wanted_block = error
-                yield PARTITIONS_PER_STEP * BATCHES_PER_STEP
-                if self.wanted_block is error:
-                    self.wanted_block = None
-                    return []
-                if group not in self._store.partition_states:
-                    return []  # the replica was removed meanwhile
-            else:
-                self.walked += len(batches)
-                return [StoredBatch(*batch) for batch in batches]
 
     def _next_ms(self, limits: Limits, removal: Removal, clocks: bytes, now_ms: int,
                  goes: bool) -> int:
@@ -615,7 +587,7 @@ class RetentionPasses:
             batches = self._store.batches(group, partition, count.end_offset, BATCHES_PER_STEP)
         except BlockNotCached:
             return UNKNOWN_BYTES
-        self.walked += len(batches)
+        self.reader.walked += len(batches)
         if batches:
             count = count.with_batches([StoredBatch(*batch) for batch in batches])
         return count.bytes if count.end_offset == end_offset else UNKNOWN_BYTES

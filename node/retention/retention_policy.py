@@ -65,13 +65,13 @@ def limits_of(topic: str, own: Pairs, shared: Pairs, internal: Pairs = ()) -> Li
     share in the cluster's defaults, which are meant for applications.  A topic whose
     ``cleanup.policy`` lacks ``delete`` has no limits.  O(settings)."""
     values = {**dict(internal if is_internal(topic) else shared), **dict(own)}
-    if "delete" not in _read(values, CLEANUP_POLICY).split(","):
+    if "delete" not in value_of(values, CLEANUP_POLICY).split(","):
         return NO_LIMITS
-    return Limits(*(int(_read(values, name))
+    return Limits(*(int(value_of(values, name))
                     for name in (RETENTION_MS, RETENTION_BYTES, RETENTION_RECORDS)))
 
 
-def _read(values: Mapping[str, str], name: str) -> str:
+def value_of(values: Mapping[str, str], name: str) -> str:
     """Return the value that holds: the default for one that a later release has set."""
     setting = SETTINGS[name]
     if name in values:

@@ -21,8 +21,9 @@ from multiraft.wire.schema import Malformed
 from node.loop.block_reads import BlockReads
 from node.loop.steps import ROWS_PER_STEP
 from node.peers.errors import NoAnswer
+from node.retention.batch_reader import Batches
 from node.retention.earlier_epochs import BATCHES_PER_ANSWER, EpochPart, Question, part_of
-from node.retention.retention_pass import Batches, MetadataCopy, RetentionPasses
+from node.retention.retention_pass import MetadataCopy, RetentionPasses
 from node.retention.retention_policy import StoredBatch
 
 if TYPE_CHECKING:
@@ -91,9 +92,9 @@ class RetentionTask:
             begin = self._store.durable_position
             for _ in self._passes.steps(self._wall_ms()):
                 self._request_round()  # for what the step proposed
-                wanted = self._passes.wanted_block
+                wanted = self._passes.reader.wanted_block
                 if wanted is not None and await self._blocks.read(wanted):
-                    self._passes.wanted_block = None
+                    self._passes.reader.wanted_block = None
                 await self._take_turn(ROWS_PER_STEP)
             self._request_round()
             await self.ask_all()

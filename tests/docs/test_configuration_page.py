@@ -24,6 +24,8 @@ TABLES = (
      "The port of Kafka's clients. Its certificates are those of the client port, in `[security]`. "
      "With `advertised_address` a wildcard may be listened at; the address that Kafka's "
      "clients receive is registered with the cluster at each start."),
+    ("compaction", config.CompactionConfig, "node/config.py",
+     "Compaction by key. Nothing is ordered as long as the release carries out no compaction."),
     ("security", SecurityConfig, "node/security_config.py",
      "Files, relative to `node.toml`; SIGHUP reads them again ([`security.md`](security.md))."),
 )

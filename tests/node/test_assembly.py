@@ -37,7 +37,7 @@ async def test_every_list_of_subscribers_has_some(tmp_path):
     async with serving(tmp_path) as served:
         log = served.metadata.log
         for news in (log.state_changed, log.partition_left, served.storage.damage_found,
-                     served.replicas.checkpoints.completed):
+                     served.replicas.checkpoints.completed, served.replicas.compaction.raised):
             assert news._handlers
 
 

@@ -27,7 +27,7 @@ PAGE = (tree.ROOT / "docs" / "spark-planning.md").read_text(encoding="utf-8")
 def record(node=1, window=0, rows=(), groups=None, **changes):
     """Return a record as a node writes it; ``rows``: (incarnation, group, bytes in) of
     partitions."""
-    named = [(incarnation, "t", incarnation, group, 1, 0, size, 6, 1, 0, 0, 0, 0, 6, 0)
+    named = [(incarnation, "t", incarnation, group, 1, 0, size, 6, 1, 0, 0, 0, 0, 6, 0, False)
              for incarnation, group, size in rows]
     if groups is None:
         groups = {}
@@ -140,6 +140,17 @@ def test_any_bytes_are_load_records_or_are_left_out_everywhere(spark):
     assert sorted(keys) == [tuple(row[name] for name in load_records.KEY) for row in told.rows]
     assert load_records.partition_rows(usable).toArrow().num_rows
     found.unpersist()
+
+
+def test_a_snapshot_marks_partitions_of_compacted_topics(spark, tmp_path):
+    """A switch would take a key's records apart.  Nodes of earlier builds do not say it."""
+    new, old = record(rows=[(11, 1, 6_000), (12, 1, 6_000)]), record(2, rows=[(13, 2, 6_000)])
+    new["partitions"]["compacted"] = [True, False]
+    del old["partitions"]["compacted"]
+    directory = made(spark, tmp_path, [new, old], 1)
+    written_rows = spark.read.parquet(f"{directory}/partitions.parquet").toArrow().to_pylist()
+    assert {row["incarnation"]: row["copied"] for row in written_rows} == {
+        11: True, 12: False, 13: False}
 
 
 def test_a_snapshot_has_rates_of_each_window_and_counts_repeated_records_once(spark, tmp_path):

@@ -790,7 +790,7 @@ LOADS = {
     "groups": ("group", "bytes_in", "bytes_out", "stored"),
     "partitions": ("incarnation", "topic", "partition", "group", "epoch", "links", "bytes_in",
                    "records_in", "appends", "bytes_out", "records_out", "reads", "first_offset",
-                   "next_offset", "moved_ms"),
+                   "next_offset", "moved_ms", "compacted"),
     "counters": ("bytes_in", "records_in", "appends", "bytes_out", "records_out", "fsync_p99_us",
                  "commit_p99_us"),
 }

@@ -407,6 +407,21 @@ LAYERS = (
         {"node/retention/retention_task.py": ("trio",)},
     ),
     Layer(
+        "`node.compaction`",
+        ("node/compaction/**.py",),
+        (
+            "node.compaction.**",
+            "node.retention.**",
+            "node.loop.**",
+            "node.metadata.**",
+            "node.*",
+            "multiraft.**",
+        ),
+        (),
+        ("pyspark", "time", "random", "trio", "socket", "threading"),
+        {"node/compaction/compaction_task.py": ("trio",)},
+    ),
+    Layer(
         "`node.replicas`",
         ("node/replicas/**.py",),
         (
@@ -484,6 +499,7 @@ LAYERS = (
             "node.removal.**",
             "node.replicas.**",
             "node.retention.**",
+            "node.compaction.**",
             "node.rebalance.**",
             "node.*",
             "multiraft.**",

@@ -241,7 +241,7 @@ class SimulatedRetention:
     def _read_block(self) -> None:
         """Read the block of an index file that the step lacked; the disk's faults are met by other
         reads."""
-        wanted = self.passes.wanted_block
+        wanted = self.passes.reader.wanted_block
         if wanted is None:
             return
         job = self._store.block_job(wanted)
@@ -250,7 +250,7 @@ class SimulatedRetention:
         except CorruptRange:
             return  # the pass leaves the partition alone
         self._store.block_read(job)
-        self.passes.wanted_block = None
+        self.passes.reader.wanted_block = None
         self._env.event_counts["blocks that retention read"] += 1
 
     def _step(self, steps: Iterator[None]) -> None:

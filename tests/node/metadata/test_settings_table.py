@@ -80,6 +80,26 @@ def test_the_limit_of_batches_is_the_topics_then_the_clusters():
     assert limits() == [BATCH_BYTES_MAX] * 2
 
 
+def test_a_topic_is_compacted_by_its_own_policy_then_by_the_clusters():
+    replica = Replica(create("t"), create("__internal", 2))
+
+    def compacted():
+        return [replica.state.settings.is_compacted(incarnation, name)
+                for incarnation, name in ((1, "t"), (2, "__internal"))]
+
+    assert compacted() == [False, False]
+    replica(alter("", cleanup_policy="compact"))
+    assert compacted() == [True, False], "an internal topic has no share in the default"
+    replica(alter(cleanup_policy="delete"))
+    assert compacted() == [False, False]
+    replica(alter(cleanup_policy="compact,delete"))
+    replica(alter("", cleanup_policy=None))
+    assert compacted() == [True, False]
+    assert MetadataState.restore(saved(replica)).settings.is_compacted(1, "t")
+    replica(DeleteTopic("t", uuid(1)))
+    assert compacted() == [False, False]
+
+
 def test_the_type_of_timestamps_is_the_topics_then_the_clusters():
     replica = Replica(create("t"), create("__internal", 2))
 

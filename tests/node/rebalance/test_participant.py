@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from multiraft.wire.plans import PartitionLoads
+from node.metadata.settings_table import SettingsTable
 from node.rebalance.participant import PlanParticipant
 from tests.node.harness import in_trio
 
@@ -26,11 +27,12 @@ class Tail:
 @pytest.mark.parametrize("here", [{BEFORE}, {BEFORE, NOW}])
 @in_trio
 async def test_a_partition_is_told_of_once_by_who_leads_its_group(here):
-    place = SimpleNamespace(group=NOW, topic=SimpleNamespace(name="t"), partition=0, epoch=2,
+    topic = SimpleNamespace(name="t", incarnation=70)
+    place = SimpleNamespace(group=NOW, topic=topic, partition=0, epoch=2,
                             epoch_history=(0, 0))
     state = SimpleNamespace(cluster_id=b"c", locate=lambda _partition: place,
                             placed=SimpleNamespace(epoch_histories={}),
-                            plans=SimpleNamespace(switched={}))
+                            plans=SimpleNamespace(switched={}), settings=SettingsTable())
     participant = PlanParticipant(
         SimpleNamespace(status=SimpleNamespace(is_leader=here.__contains__)),
         SimpleNamespace(partition_states={group: Tail() for group in here}),

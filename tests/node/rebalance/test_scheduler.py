@@ -213,6 +213,30 @@ def test_a_transfer_of_a_group_without_a_leader_keeps_no_cancelled_plan():
     assert made.table.plan.state == "cancelled"
 
 
+def test_a_switch_of_a_topic_that_is_compacted_meanwhile_is_skipped():
+    made = cluster()
+    made.apply(plan(switch(4, partition=104), limits=LIMITS))
+    made.partitions[104] = made.partitions[104]._replace(is_compacted=True)
+    found = []
+    while made.table.active is not None:
+        found += decide(made.table.active, made.view(*subjects(made.table.active))).actions
+        for action in found[-1:]:
+            made.do(made.table.plan, action)
+    assert [_line(action) for action in found] == ["move 4 switching", "move 4 skipped"]
+    assert "cleanup.policy=compact" in made.table.plan.records[4].reason
+    assert made.partitions[104].epoch == 1
+
+
+def test_a_switch_that_is_decided_ends_although_its_topic_is_compacted_meanwhile():
+    made = cluster()
+    made.apply(plan(switch(4, partition=104), limits=LIMITS))
+    made.do(made.table.plan, decide(made.table.active, made.view(
+        *subjects(made.table.active))).actions[0])
+    made.partitions[104] = SeenPartition(1, 1, 2, 2, is_compacted=True)
+    found = decide(made.table.active, made.view(*subjects(made.table.active)))
+    assert found.actions == [] and "seals it" in found.waits[4]
+
+
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_a_switch_that_is_never_decided_keeps_no_plan(cancelled):
     """The metadata refuse it: the partition has too many links, or there is no such group."""
@@ -421,6 +445,13 @@ def test_every_guard_is_compared_before_anything_begins(move, why):
     made.up.add(2)
     sound = (change(1), transfer(2, new=3), switch(3, partition=104))
     assert preconditions.faults(sound, observed(made, sound)) == []
+
+
+def test_a_plan_that_switches_a_compacted_partition_is_refused():
+    made = cluster()
+    made.partitions[104] = made.partitions[104]._replace(is_compacted=True)
+    moves = (switch(3, partition=104),)
+    assert "cleanup.policy=compact" in preconditions.faults(moves, observed(made, moves))[0]
 
 
 @pytest.mark.parametrize("move", [change(1, new=(2, 3, 4)), transfer(1, new=4)])

@@ -94,15 +94,19 @@ class Node:
 
 def test_a_log_is_compacted_once_both_checkpoints_have_applied_it():
     node = Node()
+    raised: list[tuple[int, list[int]]] = []
+    node.compaction.raised.subscribe(lambda *told: raised.append(told))
     assert node.compaction.is_due
     node.run()
-    assert node.start() == 1 and not node.compaction.is_due
+    assert node.start() == 1 and not node.compaction.is_due and not raised
     assert node.compaction.waits_for_checkpoint() and not node.compaction.has_raised
     checkpoints(node.store)
     node.compaction.checkpointed()
     assert node.compaction.is_due
     node.run()
     assert node.start() == 10 and node.compacted_to == {GROUP: 10}
+    assert [group for group, _ in raised] == [GROUP]
+    assert {*raised[0][1]} == {each for each in node.store.partition_states[GROUP].partitions()}
     assert node.compaction.entries_compacted == 9 and node.compaction.has_raised
     assert not node.compaction.waits_for_checkpoint()
     check_reads(node.store)

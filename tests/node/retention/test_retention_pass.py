@@ -212,10 +212,10 @@ def test_a_pass_over_idle_topics_examines_none_of_them():
     for topic in topics:
         world.append(topic)
     world.run_until(30 * SECOND)
-    examined, walked = world.retention.examined, world.retention.walked
+    examined, walked = world.retention.examined, world.retention.reader.walked
     for _ in range(100):
         assert world.run(SECOND) <= 1
-    assert (world.retention.examined, world.retention.walked) == (examined, walked)
+    assert (world.retention.examined, world.retention.reader.walked) == (examined, walked)
     assert world.retention.scheduled == 300
 
 
