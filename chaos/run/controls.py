@@ -184,8 +184,8 @@ async def _append_at(
 
 
 #: Anomalies that follow when acknowledged records are lost: the records are missing, other records
-#: get their offsets, readers see another record than before, and idempotent producers are told that
-#: a sequence is missing.
+#: get their offsets, readers see another record than before, and idempotent producers get the error
+#: that a sequence is missing.
 GONE = frozenset({
     "inconsistent-offsets", "reassigned-offset", "lost-write", "unseen", "acks-contract",
     "read-then-lost", "stale-read", "end-goes-back", "real-time-order", "nonmonotonic-send",
