@@ -289,7 +289,7 @@ class ProduceHandler:
                         info: BatchInfo, resume: Callable[[Exception | None], None]) -> bool:
         """Return True if a batch waits, and False if it may be appended now: its topic has no
         compaction, its keys are checked, or the log has it. Raises what refuses it."""
-        partition = place.topic.incarnation + place.partition
+        partition = place.topic.incarnation_of(place.partition)
         check = (KeyCheck(batch, info.codec, place.batch_bytes_max) if place.is_compacted
                  else None)
         try:

@@ -244,7 +244,7 @@ class RetentionPasses:
         altered, self._altered = self._altered, set()
         for topic in altered:
             found = self._metadata.state.topic_at(topic)
-            for partition in range(topic, topic + (found.partitions if found else 0)):
+            for partition in map(found.incarnation_of, range(found.partitions)) if found else ():
                 yield from self._spend(self._examine(partition, now_ms, True))
         yield from self._examine_begun(now_ms)
         for group in list(self._rows):

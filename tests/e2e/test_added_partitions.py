@@ -8,9 +8,9 @@ import sys
 import time
 
 import pytest
+from click.testing import CliRunner
 
 from admin_cli.main import cli
-from click.testing import CliRunner
 from multiraft.client import NetworkLimits, Record, blocking
 from tests.e2e.world import wait_for
 from tests.kafka_clients.trial import kafka_servers
@@ -45,7 +45,7 @@ def test_a_consumer_and_a_producer_that_run_meanwhile_miss_nothing(world):
                         sent.append(b"%d to %d" % (partitions, partition))
                         first.send_nowait(Record("grown", sent[-1], partition=partition)).wait()
 
-                def is_used() -> bool:
+                def is_used(partitions: int = partitions) -> bool:
                     sent.append(b"%d" % len(sent))
                     producer.send_nowait(Record("grown", sent[-1])).wait()
                     read.extend(read_all(consumer, {sent[-1]}))
