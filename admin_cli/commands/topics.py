@@ -73,8 +73,8 @@ def _difference(client: Any, name: str, partitions: int) -> str:
     asked = click.get_current_context().get_parameter_source("partitions")
     if has == partitions or asked is ParameterSource.DEFAULT:
         return ""
-    return (f" with {plural(has, 'partition')}, not {partitions:,}: `multiraft topic "
-            "add-partitions` adds some")
+    return (f" with {plural(has, 'partition')}, not {partitions:,}: "
+            "`multiraft topic add-partitions` adds some")
 
 
 @topic.command("list")

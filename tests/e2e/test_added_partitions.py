@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 from click.testing import CliRunner
@@ -31,6 +32,15 @@ def read_all(consumer, values: set[bytes]) -> list[bytes]:
     return found
 
 
+def is_used(client, other, producer, consumer, sent, read, partitions) -> bool:
+    """Append a record, read up to it, and return True if each partition has a record."""
+    sent.append(b"%d" % len(sent))
+    producer.send_nowait(Record("grown", sent[-1])).wait()
+    read.extend(read_all(consumer, {sent[-1]}))
+    return len(client.describe_topic("grown").partitions) == partitions and all(
+        span.end_offset for span in other.list_offsets("grown").values())
+
+
 def test_a_consumer_and_a_producer_that_run_meanwhile_miss_nothing(world):
     with blocking.Client(world.addresses, limits=OFTEN) as client, world.client(2) as other:
         client.create_topic("grown", 2)
@@ -45,14 +55,8 @@ def test_a_consumer_and_a_producer_that_run_meanwhile_miss_nothing(world):
                         sent.append(b"%d to %d" % (partitions, partition))
                         first.send_nowait(Record("grown", sent[-1], partition=partition)).wait()
 
-                def is_used(partitions: int = partitions) -> bool:
-                    sent.append(b"%d" % len(sent))
-                    producer.send_nowait(Record("grown", sent[-1])).wait()
-                    read.extend(read_all(consumer, {sent[-1]}))
-                    return len(client.describe_topic("grown").partitions) == partitions and all(
-                        span.end_offset for span in other.list_offsets("grown").values())
-
-                wait_for(is_used, f"{partitions} partitions have records")
+                wait_for(partial(is_used, client, other, producer, consumer, sent, read,
+                                 partitions), f"{partitions} partitions have records")
         read += read_all(consumer, set(sent) - set(read))
         assert sorted(read) == sorted(sent), "each record is read once"
         assert len(consumer.positions()) == 12

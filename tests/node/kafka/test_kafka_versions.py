@@ -65,16 +65,8 @@ def requests(key: ApiKey, version: int, topic_id: bytes) -> list:
         return [FindCoordinatorRequest(
             key_type=kind, **({"coordinator_keys": ["x"]} if version >= 4 else {"key": "x"}))
             for kind in kinds]
-    if key is ApiKey.CREATE_TOPICS:
-        new = CreateTopicsRequest.CreatableTopic
-        rows = [new(name=name, num_partitions=1, replication_factor=1)
-                for name in ("t", f"v{version}", "a/b")]
-        return [CreateTopicsRequest(topics=rows, validate_only=dry) for dry in (True, False)]
-    if key is ApiKey.CREATE_PARTITIONS:
-        grown = CreatePartitionsRequest.CreatePartitionsTopic
-        return [CreatePartitionsRequest(timeout_ms=9_000, validate_only=dry, topics=[
-            grown(name=name, count=2 + version, assignments=None) for name in ("t", "other")])
-            for dry in (True, False)]
+    if key in (ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS):
+        return creations(key, version)
     if key is ApiKey.DELETE_TOPICS:
         if version >= 6:
             return [DeleteTopicsRequest(timeout_ms=9_000, topics=[
@@ -101,6 +93,19 @@ def requests(key: ApiKey, version: int, topic_id: bytes) -> list:
             IncrementalAlterConfigsRequest.AlterConfigsResource)}[key]
     return [request(resources=[row(resource_type=kind, resource_name=name)
                                for kind, name in kinds])]
+
+
+def creations(key: ApiKey, version: int) -> list:
+    """Return requests that create topics, or add partitions to some, and that only check it."""
+    if key is ApiKey.CREATE_TOPICS:
+        new = CreateTopicsRequest.CreatableTopic
+        rows = [new(name=name, num_partitions=1, replication_factor=1)
+                for name in ("t", f"v{version}", "a/b")]
+        return [CreateTopicsRequest(topics=rows, validate_only=dry) for dry in (True, False)]
+    grown = CreatePartitionsRequest.CreatePartitionsTopic
+    return [CreatePartitionsRequest(timeout_ms=9_000, validate_only=dry, topics=[
+        grown(name=name, count=2 + version, assignments=None) for name in ("t", "other")])
+        for dry in (True, False)]
 
 
 def partition_requests(key: ApiKey, names: list[str]) -> list:
