@@ -700,6 +700,11 @@ class Store:
         log = self._logs.get(group) or self.table.log(group)
         return log.index.bytes_between(first_index, last_index)
 
+    def carried_out(self, group: int, partition: int) -> int:
+        """Return the generation of the last compaction by key of a partition that is carried out
+        here for good; 0 = none.  O(1)."""
+        return self.compactor.carried_out(group, partition)
+
     def records_kept(self, group: int) -> tuple[int, int]:
         """Return number and framed bytes of the records of a group below its Raft start; of those
         whose places are in index files, about.  O(1).  Raise ``UnknownGroup`` for a group without a

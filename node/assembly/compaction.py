@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from multiraft.storage.store import Store
 from node.assembly.env import NodeEnv
 from node.assembly.metadata import MetadataParts
 from node.assembly.peers import PeerParts
 from node.assembly.reads import ReadParts
 from node.assembly.retention import RetentionParts
 from node.clock import wall_ms
-from node.compaction.compaction_pass import CarriedOut, CompactionPasses, unreported
+from node.compaction.compaction_pass import CarriedOut, CompactionPasses
 from node.compaction.compaction_task import CompactionTask, report_proposal
+from node.compaction.generation_reports import GenerationReports
 from node.metadata.node_releases import ReleaseGate, key_compaction_fault
 
 
@@ -30,22 +30,14 @@ def build_compaction(env: NodeEnv, metadata: MetadataParts, peers: PeerParts, re
     """Build compaction by key, and have it told of altered settings."""
     config = env.config
     interval_ms = config.limits.retention_check_interval_ms
+    reports = GenerationReports(env.core, env.store, peers.bulk)
     passes = CompactionPasses(
         env.core, env.store, metadata.log, retention.clocks, peers.liveness.clock_skew,
         ReleaseGate(metadata.log, key_compaction_fault), interval_ms,
-        carried_out_by(env.store) if config.compaction.enabled else None,
+        CarriedOut(env.store.carried_out, reports.elsewhere, reports.everywhere)
+        if config.compaction.enabled else None,
         functools.partial(report_proposal, env.log))
     metadata.log.settings_altered.subscribe(passes.settings_altered)
-    task = CompactionTask(passes, reads.blocks, interval_ms, wall_ms, env.turns.take,
+    task = CompactionTask(passes, reports, reads.blocks, interval_ms, wall_ms, env.turns.take,
                           env.loop.request)
     return CompactionParts(passes, task)
-
-
-def carried_out_by(store: Store) -> CarriedOut | None:
-    """Return what tells the generations that replicas carried out; None = the store carries out
-    none, so that no COMPACT may be proposed.
-
-    A store that compacts has a method ``carried_out(group, partition)``, which returns the
-    generation that its replica carried out.  Other nodes do not report theirs yet."""
-    here = getattr(store, "carried_out", None)
-    return CarriedOut(here, unreported) if here is not None else None

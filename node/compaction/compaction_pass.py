@@ -34,7 +34,6 @@ from multiraft.partitions.clock_list import index_before, time_after
 from multiraft.partitions.retention_records import CLOCK_MS_MAX, Compaction, compact_payload
 from multiraft.types import METADATA_GROUP, EntryKind, Payload
 from node.compaction.compaction_policy import (
-    GENERATION_MAX,
     INDEX_MAX,
     Bounds,
     DirtyPart,
@@ -121,11 +120,7 @@ class CarriedOut(NamedTuple):
 
     here: Generations  # by this node's replica
     elsewhere: Generations  # the lowest one that the voters on other nodes that are up reported
-
-
-def unreported(_group: int, _partition: int) -> int:
-    """Return a generation that holds nothing back: other nodes do not report theirs."""
-    return GENERATION_MAX
+    everywhere: Generations  # the lowest one that all members on other nodes reported
 
 
 class Proposed(NamedTuple):
@@ -363,7 +358,7 @@ class CompactionPasses:
             self._schedule.put(partition, now_ms + self._bucket_ms)
             return
         self._in_flight.get(place.group, set()).discard(partition)
-        self._mark(known, state.compaction, states, rules, now_ms)
+        self._mark(partition, known, state.compaction, states, rules, now_ms)
         known.begin(state, now_ms)
         clocks = states.applied_group_state.clocks
         yield from self._count(partition, known, Bounds(
@@ -412,11 +407,13 @@ class CompactionPasses:
         return not last.generation or last.generation <= min(
             told.here(group, partition), told.elsewhere(group, partition))
 
-    def _mark(self, known: _Known, last: Compaction, states: PartitionStates, rules: Rules,
-              now_ms: int) -> None:
-        """Mark a COMPACT that is carried out, and have a CLOCK follow, unless tombstones up to
-        there may go already; note which marks are old."""
-        if last.generation > known.marked:
+    def _mark(self, partition: int, known: _Known, last: Compaction, states: PartitionStates,
+              rules: Rules, now_ms: int) -> None:
+        """Mark a COMPACT that all members have carried out, and have a CLOCK follow, unless
+        tombstones up to there may go already; note which marks are old."""
+        told = self._carried_out
+        if (last.generation > known.marked and told is not None
+                and told.everywhere(known.group, partition) >= last.generation):
             known.marked = last.generation
             if last.up_to > last.tombstones_below:
                 known.marks.add(Mark(last.up_to, states.last_index, now_ms), rules.tombstone_ms)
@@ -514,6 +511,8 @@ class CompactionPasses:
         if dirty.first_index and rules.max_lag_ms < CLOCK_MS_MAX:
             due_ms = min(due_ms, self._old_ms(known, clocks, dirty.first_index, rules.max_lag_ms,
                                               now_ms))
+        if known.generation > known.marked:  # some members have not told that it is carried out
+            due_ms = min(due_ms, now_ms + PASSES_PER_RETRY * self._bucket_ms)
         if known.marks.newest is not None:
             due_ms = min(due_ms, known.marks.newest.seen_ms + rules.tombstone_ms)
         if due_ms < CLOCK_MS_MAX:

@@ -67,7 +67,7 @@ def rules_of(topic: str, own: Pairs, shared: Pairs) -> Rules | None:
 class Bounds(NamedTuple):
     """What a leader knows of a partition's batches: which of them may be compacted."""
 
-    end_offset: int  # the high watermark
+    end_offset: int  # the high watermark; the batch that ends there is never compacted
     raft_start: int  # index from which on entries belong to the Raft log
     old_index: int  # entries up to it are as old as ``min.compaction.lag.ms`` asks
 
@@ -92,7 +92,9 @@ class DirtyPart:
         that the next ones have to be examined.  O(batches)."""
         self.waiting = None
         for batch in batches:
-            if (batch.end_offset > bounds.end_offset or batch.index >= bounds.raft_start
+            if batch.end_offset >= bounds.end_offset:
+                return False  # the last one stays, so that a reader reaches the end
+            if (batch.index >= bounds.raft_start
                     or batch.index > bounds.old_index):
                 self.waiting = batch
                 return False

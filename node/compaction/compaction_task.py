@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from node.compaction.compaction_pass import CompactionPasses, Proposed
+from node.compaction.generation_reports import GenerationReports
 from node.loop.block_reads import BlockReads
 from node.loop.steps import ROWS_PER_STEP
 
@@ -19,10 +20,11 @@ from node.loop.steps import ROWS_PER_STEP
 class CompactionTask:
     """The driver of one node's ``CompactionPasses``."""
 
-    def __init__(self, passes: CompactionPasses, blocks: BlockReads, interval_ms: int,
-                 wall_ms: Callable[[], int], take_turn: Callable[[int], Awaitable[None]],
-                 request_round: Callable[[], None]):
+    def __init__(self, passes: CompactionPasses, reports: GenerationReports, blocks: BlockReads,
+                 interval_ms: int, wall_ms: Callable[[], int],
+                 take_turn: Callable[[int], Awaitable[None]], request_round: Callable[[], None]):
         self._passes = passes
+        self._reports = reports
         self._blocks = blocks
         self._interval_ms = interval_ms
         self._wall_ms = wall_ms
@@ -38,6 +40,7 @@ class CompactionTask:
                 if wanted is not None and await self._blocks.read(wanted):
                     self._passes.reader.wanted_block = None
                 await self._take_turn(ROWS_PER_STEP)
+            await self._reports.ask()
             await trio.sleep(self._interval_ms / 1000)
 
 
