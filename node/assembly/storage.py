@@ -63,4 +63,4 @@ def build_storage(env: NodeEnv) -> StorageParts:
         Scrub(env.store, disk.gather, damage_found.notify, env.config.data_dir, settings),
         trim, remover,
         CleanerTask(env.store, disk.gather, env.turns, env.space, damage_found.notify, env.log,
-                    settings.cleaner_bytes_per_second))
+                    settings.cleaner_bytes_per_second, env.config.compaction.memory_bytes))

@@ -302,6 +302,9 @@ SECTIONS = (
                  "The records of a partition led here are compacted by key below `up_to`; "
                  "`dirty_bytes` of them were never compacted. Those without a value may go below "
                  "`tombstones_below`."),
+        LogEvent("partition_compacted", INFO, ("group", "partition", "generation", "bytes"),
+                 "Of records with the same key the newest is left, up to the offset of the compact "
+                 "entry; `bytes` were read for that."),
         LogEvent("segments_removed", INFO, ("segments", "bytes"),
                  "Nothing needs these segments of the journal any longer; their files are "
                  "unlinked."),

@@ -32,12 +32,13 @@ class CleanerTask:
 
     def __init__(self, store: Store, disk: WriteGather, turns: Turns, space: Space | None,
                  damaged: Callable[[StorageError], None], log: logging.Logger,
-                 bytes_per_second: int):
+                 bytes_per_second: int, memory_bytes: int):
         """``damaged`` is called with each record that could not be copied; ``bytes_per_second``: of
-        reads and writes of copies, 0 = none until ``resume`` names a pace."""
+        reads and writes of copies, 0 = none until ``resume`` names a pace; ``memory_bytes``: of
+        compactions by key."""
         self.cleaner = SegmentCleaner(store, trio.to_thread.run_sync, turns.take,
                                       trio.current_time, self._sleep_until,
-                                      CleanerPace(bytes_per_second), self, space)
+                                      CleanerPace(bytes_per_second), self, space, memory_bytes)
         self._disk = disk
         self._damaged = damaged
         self._log = log
