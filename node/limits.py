@@ -25,6 +25,8 @@ METADATA_ROWS_MAX = 50_000
 PASS_INTERVAL_MS_MIN, PASS_INTERVAL_MS_MAX = 100, 3_600_000
 #: Largest ``raft_log_bytes_kept``: of small batches, so many bytes take 10 GB of memory.
 RAFT_LOG_BYTES_KEPT_MAX = 64 << 30
+#: Requests that run outside the loop, of all connections: each holds a task and its reply.
+TASKS_MAX = 4096
 #: Header of a reply to a fetch: 30 bytes for each of the partitions that fit into a request.
 FETCH_HEADER_BYTES = 512 << 10
 

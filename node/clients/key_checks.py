@@ -26,12 +26,12 @@ from typing import NamedTuple
 from multiraft.errors import CodecError, QueueFull
 from node.clients.metadata_wait import Background
 from node.clients.record_keys import KeyCheck
-from node.loop.background import TASKS_MAX
+from node.limits import TASKS_MAX
 
 #: Batches that wait: some 500 bytes each, beside their own bytes.
 WAITING_MAX = 16_384
-#: Threads that check, and tasks that wait for them: each holds up to 64 MiB of decompressed
-#: records, and a codec as much again for a moment.
+#: Threads that check, and tasks that wait for them: each has at most 64 MiB of
+#: decompressed records, and a codec as much again for a moment.
 THREADS_MAX = 2
 
 Resume = Callable[[Exception | None], None]

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from multiraft.storage.errors import CorruptRange, SegmentRemoved
+from node.limits import TASKS_MAX
 
 if TYPE_CHECKING:
     from node.config import Limits
 
-#: Requests that run outside the loop, of all connections: each holds a task and its reply.
-TASKS_MAX = 4096
 #: Limits of one hand-over to a thread. A consumer of many partitions reads thousands of small
 #: ranges, and a hand-over costs more than such a range. Higher limits would let readers of few
 #: ranges wait for a thread.

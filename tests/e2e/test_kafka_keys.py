@@ -1,5 +1,5 @@
 """A producer of librdkafka and topics with compaction: a record without a key is refused, the
-producer goes on, and what it sends keeps its order."""
+producer continues, and what it sends keeps its order."""
 
 from __future__ import annotations
 

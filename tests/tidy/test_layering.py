@@ -133,6 +133,7 @@ DRIVEN_OF_NODE = {
         "node.admin.record_deletion",
         "node.clients.error_codes",
         "node.clients.fetch",
+        "node.clients.key_checks",
         "node.clients.list_offsets",
         "node.clients.metadata_wait",
         "node.clients.native_requests",

@@ -47,6 +47,7 @@ PURE_HALVES = (
 WITH_DEFAULT_CLOCK = (
     "node.clients.error_codes",
     "node.clients.fetch",
+    "node.clients.key_checks",
     "node.clients.list_offsets",
     "node.clients.load_counts",
     "node.clients.memory_budget",
@@ -58,6 +59,7 @@ WITH_DEFAULT_CLOCK = (
     "node.clients.producer_ids",
     "node.clients.read_index",
     "node.clients.read_view",
+    "node.clients.record_keys",
     "node.clients.router",
     "node.clients.session",
     "node.clients.staged_batches",

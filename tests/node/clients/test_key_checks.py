@@ -310,7 +310,7 @@ async def test_nothing_overtakes_a_batch_that_is_checked(tmp_path, monkeypatch, 
 
 @in_trio
 async def test_a_batch_of_another_connection_waits_behind_as_well(tmp_path, monkeypatch):
-    """A producer that lost its connection goes on with another one."""
+    """A producer that lost its connection continues with another one."""
     async with (serving(tmp_path) as node, await Client.open(node) as client,
                 await Client.open(node) as second):
         partition = await create(client)
