@@ -243,13 +243,7 @@ class Statistics:
             "retention_paused_clock": parts.retention.reasons[retention_pass.CLOCK],
             "retention_paused_releases": parts.retention.reasons[retention_pass.RELEASES],
             "clock_entries": parts.clocks.proposed,
-            "key_compactions_proposed": parts.key_compaction.proposed,
-            "key_compactions_refused": parts.key_compaction.refused,
-            "key_compactions_in_progress": parts.key_compaction.in_flight,
-            "key_compaction_candidates": parts.key_compaction.candidates,
-            "key_compaction_dirty_bytes": parts.key_compaction.dirty_bytes,
-            "key_compaction_dirty_percent_max": round(
-                100 * parts.key_compaction.dirty_share_max),
+            **_of_key_compaction(parts.key_compaction),
             "load_windows_published": parts.load_publisher.published,
             "load_windows_lost": parts.load_publisher.lost,
             "load_samples_dropped": parts.load_publisher.left_out,
@@ -326,6 +320,18 @@ def of_plan(plan: ActivePlan | None) -> dict:
                 "plan_moves_in_progress": 0}
     return {"plan_state": plan.state, "plan_moves": len(plan.moves),
             "plan_moves_remaining": plan.left, "plan_moves_in_progress": len(plan.under_way)}
+
+
+def _of_key_compaction(passes: CompactionPasses) -> dict:
+    """Return the counters of compaction by key."""
+    return {
+        "key_compactions_proposed": passes.proposed,
+        "key_compactions_refused": passes.refused,
+        "key_compactions_in_progress": passes.in_flight,
+        "key_compaction_candidates": passes.candidates,
+        "key_compaction_dirty_bytes": passes.dirty_bytes,
+        "key_compaction_dirty_percent_max": round(100 * passes.dirty_share_max),
+    }
 
 
 def _of_cleaner(cleaner: Cleaner, copies: SegmentCleaner) -> dict[str, int]:

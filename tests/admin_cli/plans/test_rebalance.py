@@ -577,6 +577,19 @@ def test_loads_are_what_was_appended_in_the_window_and_partitions_share_by_recor
     assert [row.ingress for row in gathered.snapshot.partitions] == [1_000, 2_000]
 
 
+def test_partitions_of_compacted_topics_are_marked_so_that_plans_leave_them(cluster):
+    class Compacted(PlanClient):
+        def partition_loads(self, groups, address, timeout_ms=0):
+            return [row._replace(is_compacted=row.partition % 2 == 1)
+                    for row in super().partition_loads(groups, address, timeout_ms)]
+
+    cluster.appended = {1: 1_000}
+    gathered = plan_input.collect(Compacted(cluster), 5, False, 1.0, pause=lambda _s: None)
+    rows = gathered.snapshot.partitions
+    assert {row.copied for row in rows} == {False, True}
+    assert all(row.copied == (row.partition % 2 == 1) for row in rows)
+
+
 def test_a_disk_has_no_room_for_what_nothing_frees(cluster):
     """Each node votes in five groups of 1 MiB; the rest is of replicas that left, or of deleted
     topics."""
