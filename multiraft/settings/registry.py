@@ -123,10 +123,10 @@ def _fixed(name: str, type_: Type, value: str, broker_name: str, text: str) -> S
 _ROWS = (
     _implemented(CLEANUP_POLICY, words(COMPACT, "delete"), "delete", "log.cleanup.policy",
                  "Which records are removed: `delete`, those beyond the limits of retention; "
-                 "`compact`, those whose key has a newer record, which no release does yet. With "
+                 "`compact`, those whose key has a newer record (docs/compaction.md). With "
                  "`compact`, records without a key are refused; those that are there already "
                  "stay. With `compact` alone, `retention.ms`, `retention.bytes` and "
-                 "`retention.records` do not hold, and all records stay."),
+                 "`retention.records` do not hold."),
     _inert("compression.gzip.level", whole(-1, 9, Kind.INT), "-1", "compression.gzip.level",
            "Nodes never compress: producers choose the level."),
     _inert("compression.lz4.level", whole(1, 17, Kind.INT), "9", "compression.lz4.level",

@@ -283,7 +283,7 @@ LAYERS = (
     Layer(
         "`multiraft.storage`",
         ("multiraft/storage/**.py",),
-        ("multiraft.storage.**", "multiraft.partitions.**", *CONSENSUS),
+        ("multiraft.storage.**", "multiraft.partitions.**", "multiraft.compression", *CONSENSUS),
         ("sortedcontainers", "cbor2"),
         ("trio", "asyncio", "threading", "time", "random"),
         {},
