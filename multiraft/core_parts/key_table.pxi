@@ -1,4 +1,4 @@
-# Compaction by key: the keys that were seen, the marks of records, and batches without some records.
+# Compaction by key: keys that were seen, marks of records, and batches without some records.
 #
 # Marks have two bits for each record, the first record of a byte in its lowest bits.
 #

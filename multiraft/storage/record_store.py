@@ -74,7 +74,7 @@ class CopiedRange(NamedTuple):
 
 
 class CompactedPart(NamedTuple):
-    """What compaction by key has carried out in one partition."""
+    """Last compaction by key that was carried out in one partition."""
 
     generation: int  # 0 = it may not be complete any longer, because the log was replaced
     up_to: int  # of the compact entry

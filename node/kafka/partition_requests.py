@@ -3,8 +3,8 @@
 Contract. The metadata leader decides, whichever node a client asks: another node passes the request
 on to it. Topics of one request get their partitions one after the other, and each has its own
 result. The answer leaves when this node has applied what it did, or after ``timeout_ms``: then the
-result is REQUEST_TIMED_OUT, and the change may still happen. As in Kafka, nobody asks whether
-records of a key may go to another partition.
+result is REQUEST_TIMED_OUT, and the change may still happen. As in Kafka, records of a key go
+to another partition then, without a question.
 """
 
 from __future__ import annotations

@@ -415,6 +415,7 @@ LAYERS = (
             "node.retention.**",
             "node.loop.**",
             "node.metadata.**",
+            "node.peers.**",
             "node.*",
             "multiraft.**",
         ),

@@ -1,4 +1,4 @@
-"""What compactions by key have carried out on this node, as checkpoints keep it.
+"""Compactions by key that this node has carried out, as checkpoints keep them.
 
 Contract.  Plain values, owned by the record store of a group.  ``drop_from_sources`` removes, at a
 start, the batches of a partition that are found once more in segments from which compactions have

@@ -236,7 +236,7 @@ class Marking:
             if placed.base_offset >= self.result.end_offset:
                 break
             found = self._examined(payload)
-            if placed.base_offset < self._begin:  # what is there has survived
+            if placed.base_offset < self._begin:  # these records have survived
                 kind, first = max(found.kind, _UNTOUCHED), 0
             else:
                 slot -= 1

@@ -70,7 +70,7 @@ class SlotColumns(NamedTuple):
 
 
 class PartitionFiles(NamedTuple):
-    """Where the batches of a partition are: what a reader takes from the loop at one moment."""
+    """Places of the batches of a partition, as a reader takes them from the loop at one moment."""
 
     group: int
     incarnation: int

@@ -4,8 +4,8 @@ Contract.  ``Marking`` fills it on a thread; afterwards it does not change.  ``i
 for all batches below ``end_offset`` that were examined; of others it says that they stay.
 ``compacted`` returns what is stored instead of a batch.
 
-Theory.  A batch has its marks from a byte on, four to a byte, so that those of one can be told from
-those of the next without a table of bits.
+Theory.  A batch has its marks from a byte on, four to a byte, so that those of one are apart from
+those of the next.
 """
 
 from __future__ import annotations
