@@ -358,7 +358,7 @@ class CompactionPasses:
             self._schedule.put(partition, now_ms + self._bucket_ms)
             return
         self._in_flight.get(place.group, set()).discard(partition)
-        self._mark(partition, known, state.compaction, states, rules, now_ms)
+        self._mark(partition, known, state, states, rules, now_ms)
         known.begin(state, now_ms)
         clocks = states.applied_group_state.clocks
         yield from self._count(partition, known, Bounds(
@@ -407,15 +407,16 @@ class CompactionPasses:
         return not last.generation or last.generation <= min(
             told.here(group, partition), told.elsewhere(group, partition))
 
-    def _mark(self, partition: int, known: _Known, last: Compaction, states: PartitionStates,
-              rules: Rules, now_ms: int) -> None:
-        """Mark a COMPACT that all members have carried out, and have a CLOCK follow, unless
-        tombstones up to there may go already; note which marks are old."""
-        told = self._carried_out
-        if (last.generation > known.marked and told is not None
-                and told.everywhere(known.group, partition) >= last.generation):
-            known.marked = last.generation
-            if last.up_to > last.tombstones_below:
+    def _mark(self, partition: int, known: _Known, state: PartitionState,
+              states: PartitionStates, rules: Rules, now_ms: int) -> None:
+        """Mark a COMPACT that all members have carried out, and have a CLOCK follow, unless no
+        tombstone up to there is left; note which marks are old."""
+        last, told = state.compaction, self._carried_out
+        if last.generation > known.marked and told is not None:
+            if last.up_to <= max(last.tombstones_below, state.log_start):
+                known.marked = last.generation
+            elif told.everywhere(known.group, partition) >= last.generation:
+                known.marked = last.generation
                 known.marks.add(Mark(last.up_to, states.last_index, now_ms), rules.tombstone_ms)
                 self._marked.add(known.group)
         known.marks.judge(self._old_index(states.applied_group_state.clocks, rules.tombstone_ms,
@@ -478,7 +479,8 @@ class CompactionPasses:
         return Standing(
             state.compaction, state.log_start, max(0, known.clean_bytes),
             self._old_index(states.applied_group_state.clocks, rules.max_lag_ms, now_ms),
-            known.marks.old_up_to if not has_history else 0, known.marks.newest is None)
+            known.marks.old_up_to if not has_history else 0,
+            known.marks.newest is None and known.marked >= state.compaction.generation)
 
     def _propose(self, partition: int, known: _Known, compaction: Compaction,
                  now_ms: int) -> None:

@@ -1,7 +1,8 @@
 """Reports of other nodes: which compactions by key their replicas have carried out.
 
-Contract.  ``elsewhere`` and ``everywhere`` answer from the last rounds of questions, and note which
-partitions the next round asks about.  ``ask`` is one round.  ``answer`` serves other nodes.
+Contract.  ``elsewhere`` and ``everywhere`` answer from the last rounds of questions, and note that
+the next ``ROUNDS`` rounds ask about the partition.  ``ask`` is one round.  ``answer`` serves other
+nodes.
 
 Invariants.  A report counts for the round in which it came alone: a replica that was replaced by a
 snapshot has carried out nothing.  ``everywhere`` counts what each member told in two rounds, one
@@ -11,15 +12,18 @@ the compaction by then, or tells in the second round that it has not.
 Theory.  The next COMPACT waits for the voters that are up; one that is down would hold compaction
 back for as long as it is.  Tombstones wait for all members.  Else a member that still has an older
 record of a key could take over from another one that the tombstone is gone.
+
+A pass does not look each partition up again: one that waits is examined after some passes.  Its
+reports have to be of the last rounds by then, so all rounds in between ask about it too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from multiraft.wire.schema import Malformed
+from node.compaction.compaction_pass import PASSES_PER_RETRY
 from node.compaction.compaction_policy import GENERATION_MAX
 from node.peers.errors import NoAnswer
 
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
 OPERATION = "compactions"
 #: Partitions of one request: each is looked up in a microsecond.
 PARTITIONS_MAX = 1_024
+#: Rounds that ask about a partition after it was looked up.  The last two of them come before it is
+#: examined again, which is ``PASSES_PER_RETRY`` passes later, or one more.
+ROUNDS = PASSES_PER_RETRY + 2
 
 _U64 = (1 << 64) - 1
 
@@ -72,7 +79,8 @@ class GenerationReports:
         self._core = core
         self._store = store
         self._bulk = bulk
-        self._wanted: dict[int, dict[int, None]] = {}  # group -> partitions
+        #: Group -> partition -> rounds that are still to ask about it.
+        self._wanted: dict[int, dict[int, int]] = {}
         self._last: Reports = {}
         self._before: Reports = {}
         bulk.handlers[OPERATION] = self.answer
@@ -108,35 +116,49 @@ class GenerationReports:
                     if member != self._core.node], default=GENERATION_MAX)
 
     def _want(self, group: int, partition: int) -> None:
-        wanted = self._wanted.setdefault(group, {})
-        if len(wanted) < PARTITIONS_MAX:
-            wanted[partition] = None
+        self._wanted.setdefault(group, {})[partition] = ROUNDS
 
     # ---- questions and answers ------------------------------------------------------------------
 
     async def ask(self) -> None:
         """Ask the members of the groups that this node leads about the partitions that were looked
-        up since the last round.  O(partitions), and a request for each group and member."""
-        wanted, self._wanted = self._wanted, {}
+        up before the last rounds.  A member that does not answer is asked again in the next round.
+        O(partitions), and a request for each ``PARTITIONS_MAX`` of a group, and member."""
         found: Reports = {}
-        for group, partitions in wanted.items():
+        silent: set[int] = set()
+        for group, partitions in self._taken_wanted().items():
             configuration = self._core.status.configuration(group)
             if configuration is None or not self._core.status.is_leader(group):
                 continue
             found[group] = {
-                member: await self._ask(member, group, [*partitions])
+                member: await self._ask(member, group, partitions, silent)
                 for member in configuration.members()
                 if member != self._core.node and self._core.status.is_up(member)}
         self._before = {group: reports for group, reports in self._last.items() if group in found}
         self._last = found
 
-    async def _ask(self, member: int, group: int, partitions: Sequence[int]) -> dict[int, int]:
-        """Return the generations that a member has carried out; none if it does not answer."""
-        try:
-            frame = await self._bulk.ask(member, request_header(group, partitions))
-            return dict(zip(partitions, read_reply(frame.header, len(partitions)), strict=True))
-        except (NoAnswer, Malformed):
-            return {}  # asked again in the next round; the connection reports its own errors
+    def _taken_wanted(self) -> dict[int, list[int]]:
+        """Return the partitions of each group that this round asks about.  O(partitions)."""
+        taken = {group: [*partitions] for group, partitions in self._wanted.items()}
+        self._wanted = {group: left for group, partitions in self._wanted.items() if (left := {
+            partition: rounds - 1 for partition, rounds in partitions.items() if rounds > 1})}
+        return taken
+
+    async def _ask(self, member: int, group: int, partitions: Sequence[int],
+                   silent: set[int]) -> dict[int, int]:
+        """Return the generations that a member has carried out, as far as it answers.  One that
+        does not is ``silent``: others do not wait for it again in this round."""
+        found: dict[int, int] = {}
+        for at in range(0, len(partitions), PARTITIONS_MAX):
+            asked = partitions[at:at + PARTITIONS_MAX]
+            if member in silent:
+                break
+            try:
+                frame = await self._bulk.ask(member, request_header(group, asked))
+                found.update(zip(asked, read_reply(frame.header, len(asked)), strict=True))
+            except (NoAnswer, Malformed):
+                silent.add(member)  # the connection reports its own errors
+        return found
 
     async def answer(self, _peer: int, header: dict, _payload: memoryview) -> tuple[dict, Sequence]:
         """Return the generations that the replicas here have carried out.  Raises ``Malformed`` for
@@ -151,7 +173,7 @@ class GenerationReports:
 def request_header(group: int, partitions: Sequence[int]) -> dict:
     """Return the header of a request about up to ``PARTITIONS_MAX`` partitions of a group."""
     return {"op": OPERATION, "group": group,
-            "partitions": [*islice(partitions, PARTITIONS_MAX)]}
+            "partitions": [*partitions]}
 
 
 def read_request(header: Mapping[str, Any]) -> tuple[int, list[int]]:

@@ -10,7 +10,7 @@ from multiraft.storage.errors import BlockNotCached
 from multiraft.types import EntryKind
 from node.compaction import compaction_pass
 from node.metadata.state_machine import DecideSwitch, DeleteTopic, PublishSwitch, RegisterNode
-from tests.node.compaction.world import CompactionWorld
+from tests.node.compaction.world import LAST_BYTES, CompactionWorld
 from tests.node.retention.world import BUCKET_MS
 
 SECOND = 1_000
@@ -43,10 +43,49 @@ def test_the_first_batches_of_the_record_store_are_compacted():
     world.store(topic, 10, 5)
     world.append(topic, 3)  # stays in the Raft log
     world.compact()
-    assert world.orders(topic) == [Compaction(1, 15, 0)]
+    assert world.orders(topic) == [Compaction(1, 16, 0)]
     assert [(each.partition, each.compaction) for each in world.reports] == [
-        (topic, Compaction(1, 15, 0))]
-    assert (world.compaction.proposed, world.compaction.dirty_bytes) == (1, 160)
+        (topic, Compaction(1, 16, 0))]
+    assert (world.compaction.proposed, world.compaction.dirty_bytes) == (1, 160 + LAST_BYTES)
+
+
+def test_the_last_batch_stays_until_another_one_follows():
+    world = CompactionWorld()
+    topic = world.topic(min_cleanable_dirty_ratio="0", max_compaction_lag_ms=HOUR,
+                        delete_retention_ms=HOUR)
+    world.append(topic, 10)
+    world.raise_start(world.group_of(topic))
+    for _ in range(10):
+        world.run(HOUR)
+        world.compact()
+    assert not world.orders(topic)
+    world.append(topic, 5)
+    world.compact(BUCKET_MS)
+    assert not world.orders(topic), "nothing tells that it was examined too early"
+    world.raise_start(world.group_of(topic))
+    world.compact(BUCKET_MS)
+    assert world.orders(topic) == [Compaction(1, 10, 0)]
+    world.carry_out(topic)
+    for _ in range(10):
+        world.run(HOUR)
+        world.compact()
+    assert world.orders(topic) == [Compaction(1, 10, 0), Compaction(2, 10, 10)]
+    assert world.of(topic).next_offset == 15
+
+
+def test_an_idle_partition_is_not_examined_for_its_last_batch():
+    world = CompactionWorld()
+    topic = world.topic(max_compaction_lag_ms=HOUR, min_compaction_lag_ms=60 * SECOND)
+    world.append(topic, 10)
+    world.run(BUCKET_MS)
+    world.run(BUCKET_MS)
+    world.raise_start(world.group_of(topic))
+    world.compact()
+    examined = world.compaction.examined
+    world.compact(60 * SECOND, times=50)
+    assert world.compaction.examined == examined
+    world.compact(HOUR, times=100)
+    assert world.compaction.examined <= examined + 1 and not world.compaction.candidates
 
 
 def test_nothing_is_compacted_before_the_raft_start_passes_it():
@@ -79,11 +118,11 @@ def test_the_next_one_waits_until_enough_is_dirty():
         world.store(topic, 10)
         world.compact(BUCKET_MS)
         assert len(world.orders(topic)) == 1, stored
-        assert world.compaction.dirty_share_max == pytest.approx(
-            80 * stored / (80 * stored + 320))
+        dirty = (80 + LAST_BYTES) * stored  # the earlier last batches, and none of the last one
+        assert world.compaction.dirty_share_max == pytest.approx(dirty / (dirty + 320))
     world.store(topic, 10)
     world.compact(BUCKET_MS)
-    assert world.orders(topic)[1:] == [Compaction(2, 120, 0)]
+    assert world.orders(topic)[1:] == [Compaction(2, 124, 0)]
 
 
 def test_a_record_waits_at_most_as_long_as_the_topic_says():
@@ -98,7 +137,7 @@ def test_a_record_waits_at_most_as_long_as_the_topic_says():
         assert world.now_ms < at_ms + 1.1 * HOUR
         world.compact(30 * SECOND)
     assert world.now_ms >= at_ms + HOUR
-    assert world.last(topic) == Compaction(2, 20, 0)
+    assert world.last(topic) == Compaction(2, 21, 0)
 
 
 def test_a_record_stays_as_long_as_the_topic_says():
@@ -150,7 +189,8 @@ def test_batches_are_counted_once():
     for _ in range(50):
         world.store(topic, 1)
         world.compact(BUCKET_MS)
-    assert world.compaction.reader.walked - walked <= 100 + 50 + 1
+    assert world.compaction.reader.walked - walked <= 100 + 50 * 2 + 50 + 3, (
+        "each one, and the last one again")
 
 
 def test_what_is_known_of_a_partition_is_dropped_after_an_hour_without_use():
@@ -200,7 +240,7 @@ def test_a_log_start_takes_dirty_and_clean_bytes_away():
                   log_starts_payload([LogStart(topic, 30, 240)]))
     world.store(topic, 10)
     world.compact(BUCKET_MS)
-    assert world.last(topic) == Compaction(2, 70, 0), "of 80 clean bytes and 240 dirty ones"
+    assert world.last(topic) == Compaction(2, 72, 0), "of 80 clean bytes and 256 dirty ones"
 
 
 def test_a_log_start_behind_everything_leaves_nothing_to_compact():
@@ -208,7 +248,7 @@ def test_a_log_start_behind_everything_leaves_nothing_to_compact():
     topic = world.topic()
     world.store(topic, 10)
     world.propose(world.group_of(topic), EntryKind.LOG_START,
-                  log_starts_payload([LogStart(topic, 10, 0)]))
+                  log_starts_payload([LogStart(topic, 11, 0)]))
     world.compact(BUCKET_MS)
     assert not world.orders(topic)
 
@@ -227,7 +267,7 @@ def test_the_next_one_waits_until_this_replica_has_carried_out_the_last():
     assert len(world.orders(topic)) == 1 and world.compaction.in_flight == 1
     world.carry_out(topic)
     world.compact(BUCKET_MS)
-    assert world.orders(topic)[1:] == [Compaction(2, 2010, 0)]
+    assert world.orders(topic)[1:] == [Compaction(2, 2030, 0)]
 
 
 def test_the_next_one_waits_for_other_nodes_that_report():
@@ -326,6 +366,91 @@ def test_tombstones_go_after_their_time_in_a_partition_that_falls_idle():
     assert len(world.orders(topic)) == 2, "no tombstone can be left"
 
 
+def test_tombstones_wait_until_all_members_have_carried_it_out():
+    world = CompactionWorld()
+    topic = world.topic(delete_retention_ms=HOUR)
+    compacted(world, topic)
+    world.told_by_all[topic] = 0
+    world.compaction.lead(world.group_of(topic))  # what it was told before is forgotten
+    for _ in range(50):
+        world.run(HOUR)
+        world.compact()
+    assert len(world.orders(topic)) == 1
+    world.told_by_all[topic] = 1
+    took_ms = wait_for(world, topic, 2, 1.2 * HOUR)
+    assert took_ms >= HOUR, "from the time at which all had told"
+    assert world.last(topic) == Compaction(2, 10, 10)
+
+
+def test_the_next_compaction_does_not_wait_for_members_that_are_down():
+    world = CompactionWorld()
+    topic = world.topic(delete_retention_ms=HOUR)
+    world.told_by_all[topic] = 0
+    for generation in range(1, 30):
+        world.store(topic, 10)
+        world.run(10 * 60 * SECOND)
+        world.compact()
+        assert world.last(topic) == Compaction(generation, 11 * generation - 1, 0)
+        world.carry_out(topic)
+
+
+def test_a_partition_that_waits_for_members_is_looked_at_again_after_some_passes():
+    world = CompactionWorld()
+    topic = world.topic(delete_retention_ms=DAY)
+    world.told_by_all[topic] = 0
+    compacted(world, topic)
+    lookups = world.lookups
+    for passes in range(1, 4 * compaction_pass.PASSES_PER_RETRY + 1):
+        world.compact(BUCKET_MS)
+        assert world.lookups - lookups == passes // compaction_pass.PASSES_PER_RETRY
+    world.told_by_all[topic] = 1
+    world.compact(BUCKET_MS, times=compaction_pass.PASSES_PER_RETRY)
+    examined = world.compaction.examined
+    world.compact(BUCKET_MS, times=5 * compaction_pass.PASSES_PER_RETRY)
+    assert world.compaction.examined == examined, "it waits for the time of tombstones alone"
+
+
+@pytest.mark.parametrize("why", ["tombstones are gone", "the log starts behind it"])
+def test_no_member_is_waited_for_where_no_tombstone_is_left(why):
+    world = CompactionWorld()
+    topic = world.topic(cleanup_policy="compact,delete", delete_retention_ms=0)
+    compacted(world, topic)
+    assert world.last(topic) == Compaction(2, 10, 10)
+    world.told_by_all[topic] = 0
+    if why == "the log starts behind it":
+        world.alter(topic, delete_retention_ms=DAY)
+        world.carry_out(topic)
+        world.store(topic, 10)
+        world.compact(BUCKET_MS)
+        assert world.last(topic) == Compaction(3, 21, 10)
+        world.propose(world.group_of(topic), EntryKind.LOG_START,
+                      log_starts_payload([LogStart(topic, 21, 0)]))
+    world.carry_out(topic)
+    world.compact(BUCKET_MS, times=3)
+    examined, lookups = world.compaction.examined, world.lookups
+    world.compact(BUCKET_MS, times=10 * compaction_pass.PASSES_PER_RETRY)
+    assert (world.compaction.examined, world.lookups) == (examined, lookups)
+    assert not world.compaction.in_flight
+
+
+def test_an_old_mark_is_no_reason_while_the_last_one_waits_for_members():
+    world = CompactionWorld()
+    topic = world.topic(delete_retention_ms=HOUR)
+    compacted(world, topic)
+    world.told_by_all[topic] = 1
+    world.store(topic, 10)
+    world.compact(BUCKET_MS)
+    assert world.last(topic) == Compaction(2, 21, 0)
+    world.carry_out(topic)
+    for _ in range(10):
+        world.run(HOUR)
+        world.compact()
+    assert len(world.orders(topic)) == 2
+    world.told_by_all[topic] = 2
+    assert wait_for(world, topic, 3, 1.2 * HOUR) >= HOUR
+    assert world.last(topic) == Compaction(3, 21, 21)
+
+
 def test_tombstones_go_with_the_next_compaction_after_their_time():
     world = CompactionWorld()
     topic = world.topic(delete_retention_ms=HOUR)
@@ -396,7 +521,7 @@ def test_another_leader_lets_tombstones_wait_anew():
     world.compaction.lead(world.group_of(topic))
     world.store(topic, 10)
     world.compact(BUCKET_MS)
-    assert world.last(topic) == Compaction(3, 20, 10), "it never falls"
+    assert world.last(topic) == Compaction(3, 21, 10), "it never falls"
 
 
 def test_a_group_gets_one_clock_behind_what_was_carried_out():
@@ -492,6 +617,7 @@ def test_a_new_leader_examines_what_it_finds():
     world.raise_start(group)
     world.led.add(group)
     world.append(topic, 10)
+    world.append(topic, 1)
     world.led.discard(group)
     world.raise_start(group)
     world.compact(BUCKET_MS)
@@ -568,7 +694,7 @@ def test_no_tombstone_goes_while_a_partition_has_a_history():
     assert len(world.orders(topic)) == 1
     world.store(topic, 100)
     world.compact(BUCKET_MS)
-    assert world.last(topic) == Compaction(2, 120, 0)
+    assert world.last(topic) == Compaction(2, 121, 0)
 
 
 def test_a_deleted_topic_is_forgotten():
@@ -607,7 +733,7 @@ def test_a_partition_with_many_batches_takes_many_steps():
     walked = [0]
     for _ in world.compaction.steps(world.now_ms):
         walked.append(world.compaction.reader.walked)
-    assert walked[-1] == 2000
+    assert walked[-1] == 2001
     assert max(b - a for a, b in zip(walked, walked[1:], strict=False)) <= (
         2 * compaction_pass.BATCHES_PER_STEP)
     assert world.last(topic) == Compaction(1, 2000, 0)
@@ -623,7 +749,7 @@ def test_what_comes_between_two_steps_is_noticed(event, monkeypatch):
     while world.compaction.reader.walked < 600:
         next(steps)
     if event == "seal":
-        world.propose(group, EntryKind.PARTITION_SEAL, seal_payload(1), topic, 2000)
+        world.propose(group, EntryKind.PARTITION_SEAL, seal_payload(1), topic, 2001)
     elif event == "leader":
         world.led.discard(group)
     else:

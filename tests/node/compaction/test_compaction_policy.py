@@ -52,16 +52,23 @@ def batches(*sizes):
 
 
 @pytest.mark.parametrize("bounds, up_to, size, waiting", [
-    (Bounds(40, 99, INDEX_MAX), 40, 40, None),
-    (Bounds(39, 99, INDEX_MAX), 30, 30, 30),  # above the high watermark
-    (Bounds(40, 8, INDEX_MAX), 30, 30, 30),  # in the Raft log
-    (Bounds(40, 7, INDEX_MAX), 30, 30, 30),
-    (Bounds(40, 6, INDEX_MAX), 20, 20, 20),
-    (Bounds(40, 99, 6), 30, 30, 30),  # too young
-    (Bounds(40, 99, 5), 20, 20, 20),
-    (Bounds(40, 99, 0), 0, 0, 0),
-    (Bounds(0, 99, INDEX_MAX), 0, 0, 0),
-    (Bounds(40, 1, INDEX_MAX), 0, 0, 0),
+    (Bounds(50, 99, INDEX_MAX), 40, 40, None),
+    (Bounds(41, 99, INDEX_MAX), 40, 40, None),
+    (Bounds(40, 99, INDEX_MAX), 30, 30, None),  # the last one stays
+    (Bounds(39, 99, INDEX_MAX), 30, 30, None),  # above the high watermark
+    (Bounds(30, 99, INDEX_MAX), 20, 20, None),
+    (Bounds(40, 6, 3), 10, 10, 10),
+    (Bounds(20, 4, 2), 10, 10, None),  # the last one, whatever else it would wait for
+    (Bounds(50, 8, INDEX_MAX), 30, 30, 30),  # in the Raft log
+    (Bounds(50, 7, INDEX_MAX), 30, 30, 30),
+    (Bounds(50, 6, INDEX_MAX), 20, 20, 20),
+    (Bounds(50, 99, 7), 30, 30, 30),  # too young
+    (Bounds(50, 99, 6), 30, 30, 30),
+    (Bounds(50, 99, 5), 20, 20, 20),
+    (Bounds(50, 99, 0), 0, 0, 0),
+    (Bounds(10, 99, INDEX_MAX), 0, 0, None),
+    (Bounds(0, 99, INDEX_MAX), 0, 0, None),
+    (Bounds(50, 1, INDEX_MAX), 0, 0, 0),
 ])
 def test_the_dirty_part_ends_at_the_first_batch_that_has_to_wait(bounds, up_to, size, waiting):
     for portion in (1, 3, 4):
@@ -72,6 +79,15 @@ def test_the_dirty_part_ends_at_the_first_batch_that_has_to_wait(bounds, up_to, 
         found = dirty.waiting.base_offset if dirty.waiting is not None else None
         assert (dirty.up_to, dirty.bytes, found) == (up_to, size, waiting)
         assert dirty.first_index == (2 if size else 0)
+        assert goes_on == (up_to == 40)
+
+
+def test_the_last_batch_is_taken_once_another_one_follows():
+    dirty = DirtyPart(0)
+    assert not dirty.take(batches(10, 10), Bounds(20, 99, INDEX_MAX))
+    assert (dirty.up_to, dirty.waiting) == (10, None)
+    assert not dirty.take(batches(10, 10, 10)[1:], Bounds(30, 5, INDEX_MAX))
+    assert (dirty.up_to, dirty.bytes, dirty.waiting) == (20, 20, None)
 
 
 def dirty_part(up_to, size, first_index=5):

@@ -1,7 +1,8 @@
 """One node that leads every group: what compaction by key sees and proposes.
 
 Replicas carry out a COMPACT when a test says so.  Then only a part of the bytes below its ``up_to``
-is left, as if other records had been superseded.
+is left, as if other records had been superseded.  The last batch of a partition is never compacted,
+so ``store`` appends a small one behind the batches that a test asks for.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from node.metadata.node_releases import ReleaseGate, key_compaction_fault
 from tests.node.retention.world import BUCKET_MS, World
 
 
+#: Bytes of the batch of one record that ``store`` appends behind the others.
+LAST_BYTES = 8
+
+
 class CompactionWorld(World):
     """A ``World`` with a Raft start for each group, and the passes of compaction by key."""
 
@@ -20,14 +25,22 @@ class CompactionWorld(World):
         super().__init__(version=version, shares=shares)
         self.raft_starts: dict[int, int] = {} if shares is None else shares.raft_starts
         self.carried: dict[int, int] = {} if shares is None else shares.carried
-        self.told: dict[int, int] = {}  # partition -> generation that other nodes reported
+        #: Partition -> generation that other nodes reported: the voters that are up, all members.
+        self.told: dict[int, int] = {}
+        self.told_by_all: dict[int, int] = {} if shares is None else shares.told_by_all
+        self.lookups = 0  # of what all members reported
         self.left: dict[tuple[int, int], int] = {} if shares is None else shares.left
         self.reports = []
         self.compaction = CompactionPasses(
             self, self, self, self.clocks, self.skew, ReleaseGate(self, key_compaction_fault),
             BUCKET_MS, CarriedOut(lambda _group, partition: self.carried.get(partition, 0),
-                                  lambda _group, partition: self.told.get(partition, 1 << 32))
+                                  lambda _group, partition: self.told.get(partition, 1 << 32),
+                                  self.everywhere)
             if is_on else None, self.reports.append)
+
+    def everywhere(self, _group, partition):
+        self.lookups += 1
+        return self.told_by_all.get(partition, 1 << 32)
 
     def topic(self, name="t", partitions=1, **settings):
         return super().topic(name, partitions, **{"cleanup_policy": "compact", **settings})
@@ -51,9 +64,10 @@ class CompactionWorld(World):
         self.compaction.raised(group, passed)
 
     def store(self, partition, *counts, size=80):
-        """Append batches, and have the Raft start pass them."""
+        """Append batches and a last one, and have the Raft start pass them."""
         for count in counts:
             self.append(partition, count, size)
+        self.append(partition, 1, LAST_BYTES)
         self.raise_start(self.group_of(partition))
 
     def group_of(self, partition):
