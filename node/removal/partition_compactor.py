@@ -2,8 +2,8 @@
 
 Contract. ``compact_due`` is called at intervals, between the other work of the cleaner, one call at
 a time. It begins a compaction if one can be carried out, examines the partition at the cleaner's
-pace, copies, and ends the compaction when checkpoints name the copies. It returns True while one is
-under way: the cleaner chooses no sources of its own then.
+pace, copies, and ends the compaction when checkpoints name the copies. It returns True while there
+is something to copy: the cleaner chooses no sources of its own then.
 
 Invariants. A compaction that fails leaves everything as it was, and begins anew later.
 """
@@ -94,7 +94,7 @@ class PartitionCompactor:
         self._examined_bytes = 0  # for the compaction under way
 
     async def compact_due(self) -> bool:
-        """Do what is due of a compaction. Return True while one is under way."""
+        """Do what is due of a compaction. Return True while sources are left to copy."""
         compactor = self._store.compactor
         if not compactor.is_busy and not await self._begin():
             return False
@@ -104,7 +104,7 @@ class PartitionCompactor:
         elif compactor.is_busy and self._now_s() >= self._checkpoint_s:
             self._checkpoint_s = self._now_s() + CHECKPOINT_S
             self._store.require_checkpoints()
-        return compactor.is_busy
+        return compactor.is_busy and bool(compactor.sources.segments)
 
     async def _begin(self) -> bool:
         """Begin a compaction and examine its partition. Return False if none can be."""
@@ -174,7 +174,8 @@ class PartitionCompactor:
         done = frozenset(cleaner.compacted_sources)
         if job is not None and not await self._copier.copy(job):
             return False
-        return self._store.compactor.copied(done)
+        written = job.written if job is not None else None
+        return self._store.compactor.copied(done, written.number if written is not None else None)
 
     def _finish(self) -> None:
         compactor = self._store.compactor

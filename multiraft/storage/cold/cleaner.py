@@ -269,6 +269,10 @@ class Cleaner:
         """Number of cold segments whose sources still count."""
         return len(self._waiting)
 
+    def is_waiting(self, number: int) -> bool:
+        """Return True if the sources of a cold segment still count.  O(1)."""
+        return number in self._waiting
+
     @property
     def live_bytes(self) -> int:
         """Framed bytes of the records in the segments of the last pass."""

@@ -7,8 +7,9 @@ checkpoints name the copies.  One compaction at a time; ``abandon`` ends it earl
 anew later.
 
 Invariants.  A compaction begins only when no cold segment waits for checkpoints, and the cleaner
-chooses no sources of its own until it has ended, so the places that were examined stay.  A batch is
-dropped only where the copies of all records of its group in a segment answer instead of it.
+chooses no sources of its own until all of its ``sources`` are copied, so the places that were
+examined stay.  A batch is dropped only where the copies of all records of its group in a segment
+answer instead of it.
 
 Theory.  What survives is a function of the partition's batches, so a compaction that a crash ended
 is begun again, on batches that lack some of what it would have dropped.  ``carried_out`` counts a
@@ -74,6 +75,7 @@ class Compactor:
         self._due: dict[_Key, None] = {}  # the one that was examined longest ago first
         self._checkpoints = 0  # since the start
         self._recorded: dict[_Key, int] = {}  # ``_checkpoints`` when a compaction ended
+        self._numbers: set[int] = set()  # of the cold segments of the compaction under way
         self._sources: set[int] = set()  # of the compaction under way, that are copied
         self._with_sources: set[_Key] = set()  # partitions that name some
         self._begins: dict[_Key, tuple[int, int]] = {}  # generation, end of the last marking
@@ -225,6 +227,7 @@ class Compactor:
         assert self._current is not None and self._current.marking.is_done
         self.examined_bytes += self._current.marking.bytes
         self._left = sorted(self._current.marking.sources)
+        self._numbers.clear()
         if not self._begins.get(self._current.key, (0, 0))[1]:
             self._sources.clear()
 
@@ -235,10 +238,12 @@ class Compactor:
         return Sources(tuple([known[start] for start in self._left[:SOURCES_PER_COPY]
                               if start in known]))
 
-    def copied(self, done: Collection[int]) -> bool:
+    def copied(self, done: Collection[int], number: int | None) -> bool:
         """Take a copy of ``sources`` whose records the cleaner has taken.  ``done``: its
-        ``compacted_sources``.  Return False if there are none: the compaction is to be abandoned.
-        """
+        ``compacted_sources``; ``number``: of the cold segment, None = no record was left to copy.
+        Return False if no source is done: the compaction is to be abandoned."""
+        if number is not None:
+            self._numbers.add(number)
         self._sources.update(done)
         before = len(self._left)
         self._left = [start for start in self._left if start not in done]
@@ -248,7 +253,8 @@ class Compactor:
     def is_carried_out(self) -> bool:
         """True if all sources of the compaction under way are copied, and all kept checkpoints name
         the copies."""
-        return (self.compaction is not None and not self._left and not self._cleaner.waiting)
+        return (self.compaction is not None and not self._left
+                and not any(map(self._cleaner.is_waiting, self._numbers)))
 
     def finish(self) -> bool:
         """End the compaction under way, which is carried out.  Return False if that was of those

@@ -113,6 +113,20 @@ def test_a_partition_that_cannot_be_read_is_examined_again_later(monkeypatch, er
     assert history.store.compactor.is_busy
 
 
+def test_other_copies_are_made_while_a_compaction_waits_for_checkpoints(monkeypatch):
+    history, clock, reports = filled(), Clock(), Reports()
+    cleaner = cleaner_of(history, clock, reports)
+    chosen = []
+
+    async def copy_next():
+        chosen.append(history.store.compactor.is_busy)
+
+    monkeypatch.setattr(cleaner, "_copy_next", copy_next)
+    named(history)
+    trio.run(cleaner.clean_due)
+    assert chosen == [True], "a full disk could free no space else"
+
+
 def test_a_paused_cleaner_begins_nothing():
     history, clock, reports = filled(), Clock(), Reports()
     cleaner = cleaner_of(history, clock, reports)

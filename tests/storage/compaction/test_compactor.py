@@ -90,7 +90,7 @@ class Compacting(Cleaned):
         while job is not None and not job.is_done:
             job.step()
         assert job is None or not cleaner.copied(job)
-        assert compactor.copied(done)
+        assert compactor.copied(done, job.header.number if job is not None else None)
 
     def order_and_carry_out(self, group: int, at: int, kept: int) -> None:
         self.order(group, at, kept)
