@@ -13,7 +13,6 @@ from node.compaction.compaction_pass import CarriedOut, CompactionPasses
 from node.metadata.node_releases import ReleaseGate, key_compaction_fault
 from tests.node.retention.world import BUCKET_MS, World
 
-
 #: Bytes of the batch of one record that ``store`` appends behind the others.
 LAST_BYTES = 8
 
