@@ -116,7 +116,7 @@ class Clocks(Protocol):
 
 
 class CarriedOut(NamedTuple):
-    """What tells which COMPACT of a partition was carried out."""
+    """Functions that tell which COMPACT of a partition was carried out."""
 
     here: Generations  # by this node's replica
     elsewhere: Generations  # the lowest one that the voters on other nodes that are up reported
@@ -133,7 +133,7 @@ class Proposed(NamedTuple):
 
 
 class _Known:
-    """What a leader remembers of one partition."""
+    """Knowledge of a leader of one partition."""
 
     __slots__ = ("group", "leadership", "generation", "log_start", "clean_to", "clean_bytes",
                  "dirty", "marks", "marked", "used_ms")

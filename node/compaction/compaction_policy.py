@@ -65,7 +65,7 @@ def rules_of(topic: str, own: Pairs, shared: Pairs) -> Rules | None:
 
 
 class Bounds(NamedTuple):
-    """What a leader knows of a partition's batches: which of them may be compacted."""
+    """Bounds of the batches that may be compacted, as a leader knows them."""
 
     end_offset: int  # the high watermark; the batch that ends there is never compacted
     raft_start: int  # index from which on entries belong to the Raft log

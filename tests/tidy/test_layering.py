@@ -414,6 +414,7 @@ LAYERS = (
             "node.retention.**",
             "node.loop.**",
             "node.metadata.**",
+            "node.peers.**",
             "node.*",
             "multiraft.**",
         ),

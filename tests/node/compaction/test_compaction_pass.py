@@ -371,7 +371,7 @@ def test_tombstones_wait_until_all_members_have_carried_it_out():
     topic = world.topic(delete_retention_ms=HOUR)
     compacted(world, topic)
     world.told_by_all[topic] = 0
-    world.compaction.lead(world.group_of(topic))  # what it was told before is forgotten
+    world.compaction.lead(world.group_of(topic))  # a report from before is forgotten
     for _ in range(50):
         world.run(HOUR)
         world.compact()
