@@ -306,8 +306,8 @@ BUGS = (
     ),
     Bug(
         "reads-pass-uncopied-records",
-        "multiraft.storage.store",
-        "Store.fetch",
+        "multiraft.storage.partition_reads",
+        "PartitionReads.fetch",
         "if not log.records.is_complete and offset < below_offset:",
         "if log.records.missing and offset < below_offset:",
         "a consumer passes over records that are still to be copied",
@@ -316,8 +316,8 @@ BUGS = (
     ),
     Bug(
         "reads-pass-lost-records",
-        "multiraft.storage.store",
-        "Store.fetch",
+        "multiraft.storage.partition_reads",
+        "PartitionReads.fetch",
         "if not log.records.is_complete and offset < below_offset:",
         "if False:",
         "a consumer passes over records whose entry is lost",

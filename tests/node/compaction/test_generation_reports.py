@@ -173,7 +173,7 @@ async def test_a_member_that_was_added_has_to_tell_twice():
 async def test_all_members_have_to_tell_in_two_rounds():
     cluster = Cluster()
     cluster.carry_out(2, 3)
-    assert cluster.look() == (0, 0), "nobody was asked yet"
+    assert cluster.look() == (0, 0), "no member was asked yet"
     await cluster.rounds()
     assert cluster.look() == (5, 0)
     await cluster.rounds()
