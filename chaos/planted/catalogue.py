@@ -17,11 +17,12 @@ from chaos.planted import (
     retention,
     sinks,
     storage,
+    surviving_records,
     topics,
 )
 from chaos.planted.bug import Bug
 
 _PARTS = (consensus, storage, cold_segments, compaction, disks, recovery, moves, node, replicas,
-          retention, key_compaction, clients, sinks, kafka, topics)
+          retention, key_compaction, surviving_records, clients, sinks, kafka, topics)
 
 BUGS: dict[str, Bug] = {bug.name: bug for part in _PARTS for bug in part.BUGS}
