@@ -113,6 +113,7 @@ DRIVEN_OF_NODE = {
         "node.metadata.commands",
         "node.metadata.result",
         "node.metadata.settings_table",
+        "node.metadata.topics",
         "node.replicas.log_start_propagation",
         "node.replicas.partition_deletion",
         "node.retention.clock_entries",

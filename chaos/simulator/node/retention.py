@@ -38,6 +38,7 @@ from node.metadata.commands import (
 )
 from node.metadata.result import Result
 from node.metadata.settings_table import CLUSTER
+from node.metadata.topics import Run, Topic
 from node.replicas.log_start_propagation import (
     LogStartPropagation,
     earlier_epochs,
@@ -90,9 +91,13 @@ class _Leader:
 class DeletedTopic(NamedTuple):
     """A topic, as ``PartitionDeletion`` examines it, with the simulator's partition numbers."""
 
-    incarnation: int
+    topic: Topic
     partitions: int
-    pool_size: int
+
+    def runs(self, numbers: range) -> list[Run]:
+        """Return the partitions with these numbers, in order.  O(additions)."""
+        return [run._replace(incarnation=FIRST + run.incarnation)
+                for run in self.topic.runs(numbers)]
 
 
 class SimulatedRetention:
@@ -174,7 +179,7 @@ class SimulatedRetention:
         if result.value is not None:
             topic = result.value
             self._deletion.topic_deleted(
-                DeletedTopic(FIRST + topic.incarnation, topic.partitions, topic.pool_size), placed)
+                DeletedTopic(topic, topic.partitions), placed)
             self._delete_soon()
 
     def _settings_altered(self, state: MetadataState, name: str, result: Result) -> None:

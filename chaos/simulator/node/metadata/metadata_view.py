@@ -35,6 +35,21 @@ class Histories(NamedTuple):
     epoch_histories: Mapping[int, EpochHistory]
 
 
+class SeenTopic(NamedTuple):
+    """Topic with the partition numbers of the simulator's groups."""
+
+    topic: Topic
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions."""
+        return self.topic.partitions
+
+    def incarnation_of(self, number: int) -> int:
+        """Return the simulator's number of partition ``number``.  O(log additions)."""
+        return FIRST + self.topic.incarnation_of(number)
+
+
 class SeenState:
     """One state of the metadata, with the partition numbers of the simulator's groups."""
 
@@ -78,9 +93,10 @@ class SeenState:
         """Return no nodes of earlier releases: all nodes of a run have this one."""
         return ()
 
-    def topic_at(self, partition: int) -> Topic | None:
+    def topic_at(self, partition: int) -> SeenTopic | None:
         """Return the topic whose first partition this is."""
-        return None if partition < FIRST else self.state.topic_at(partition - FIRST)
+        found = None if partition < FIRST else self.state.topic_at(partition - FIRST)
+        return SeenTopic(found) if found is not None else None
 
     def configuration(self, group: int) -> Configuration:
         return self.state.configuration(group)
