@@ -29,6 +29,7 @@ from node.clients.error_codes import refusal
 from node.clients.log_starts import LogStarts
 from node.cluster import peer_requests
 from node.cluster.peer_requests import PeerRequests
+from node.compaction.generation_reports import GenerationReports
 from node.config import MetricsConfig
 from node.loop.block_reads import BlockReads
 from node.metadata.commands import CreateTopic, plan_bootstrap
@@ -98,6 +99,8 @@ def _answering() -> Bulk:
     bulk.handlers.update(_publishing().handlers)
     bulk.handlers.update(_retaining().handlers)
     bulk.handlers.update(_propagating().handlers)
+    GenerationReports(SimpleNamespace(node=1, status=SimpleNamespace(
+        has_group=lambda group: group == 1)), _store(), bulk)
     return bulk
 
 

@@ -46,6 +46,7 @@ from multiraft.wire.connection import Connection, RequestEvent, Role
 from multiraft.wire.frames import encode_frame
 from multiraft.wire.settings import SettingChange
 from node.cluster import peer_requests
+from node.compaction import generation_reports
 from node.metadata.commands import (
     AllocateProducerIds,
     CreateTopic,
@@ -265,6 +266,7 @@ def peer_questions() -> dict[str, tuple]:
          wire_settings.AlterSettingsReply()),
         (wire.CreateTopic("t", 1, 0, bytes(16), (("retention.ms", "9"),)),
          wire.CreateTopicReply(topic)),
+        (wire.AddPartitions("t", 3, 7, bytes(16), True), wire.AddPartitionsReply(topic)),
         (wire.DeleteTopic("t", 7), wire.DeleteTopicReply()),
         (wire.InitProducer(3, 4), wire.InitProducerReply(3, 5)),
         (nodes.RegisterNode(_ROWS[ASKING - 1]), _JOINED),
@@ -306,6 +308,7 @@ def bulk_requests() -> list[bytes]:
                      "term": 1}),
               frame({"op": "append_loads", "incarnation": 1}, batches()[0]),
               frame({"op": log_start_propagation.OP, "partitions": [100, 7]}),
+              frame({"op": generation_reports.OPERATION, "group": 1, "partitions": [100, 7]}),
               frame({"op": retention_task.OP, "group": 1, "partition": 100, "epoch": 1,
                      "end_offset": 2, "log_start": 0, "before_ms": 1_700_000_000_000})]
     return [*found, b"".join(found)]
