@@ -109,7 +109,7 @@ def test_a_topics_end_is_not_asked_for_before_its_creation_is_committed():
     No command deleted that incarnation.  Its records were "never read" (seed 790000080112), and the
     next topic of its name waited without end (seeds 790000090235 and 790000090244).
     """
-    topics = Topics(SimpleNamespace(), random.Random(1), random.Random(2))
+    topics = Topics(SimpleNamespace(), random.Random(1), random.Random(2), random.Random(3))
     begin, end, other = (Intent(b"", "t2", b"id", False), Intent(b"", "t2", b"id", True),
                          Intent(b"", "t2", b"other", False))
     topics._intents.extend((begin, end, other))
