@@ -154,6 +154,9 @@ class PartitionCompactor:
         compactor, cleaner = self._store.compactor, self._store.cleaner
         while (compaction := compactor.compaction) is not None and cleaner.waiting < WAITING_MAX:
             sources = compactor.sources
+            if compactor.lacks_sources:
+                self._abandon()
+                return
             if not sources.segments or self._copier.pace.is_paused:
                 return
             if not self._copier.has_space(sources):

@@ -238,6 +238,13 @@ class Compactor:
         return Sources(tuple([known[start] for start in self._left[:SOURCES_PER_COPY]
                               if start in known]))
 
+    @property
+    def lacks_sources(self) -> bool:
+        """True if something is left to copy, and no source of it may be copied: segments were
+        removed meanwhile, or have lost a record.  The compaction is to be abandoned then.
+        O(segments)."""
+        return bool(self._left) and not self.sources.segments
+
     def copied(self, done: Collection[int], number: int | None) -> bool:
         """Take a copy of ``sources`` whose records the cleaner has taken.  ``done``: its
         ``compacted_sources``; ``number``: of the cold segment, None = no record was left to copy.

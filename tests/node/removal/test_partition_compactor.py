@@ -127,6 +127,27 @@ def test_other_copies_are_made_while_a_compaction_waits_for_checkpoints(monkeypa
     assert chosen == [True], "a full disk could free no space else"
 
 
+def test_a_compaction_whose_sources_are_gone_begins_anew():
+    history, clock, reports = filled(), Clock(), Reports()
+    cleaner = cleaner_of(history, clock, reports)
+    compactor = history.store.compactor
+    named(history)
+    mark = cleaner.compactor._mark
+
+    async def mark_and_lose(marking):
+        await mark(marking)
+        history.store.cleaner._facts = []  # retention has removed them
+
+    cleaner.compactor._mark = mark_and_lose
+    trio.run(cleaner.clean_due)
+    assert not compactor.is_busy and compactor.waiting == 2
+    cleaner.compactor._mark = mark
+    clock.now_s += RETRY_S
+    named(history)
+    trio.run(cleaner.clean_due)
+    assert compactor.is_busy and reports.copies
+
+
 def test_a_paused_cleaner_begins_nothing():
     history, clock, reports = filled(), Clock(), Reports()
     cleaner = cleaner_of(history, clock, reports)
